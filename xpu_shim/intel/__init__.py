@@ -1,0 +1,1 @@
+"""What is known of the machine without loading torch: devices, masks, versions, environment policy."""
