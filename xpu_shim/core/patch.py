@@ -21,7 +21,7 @@ class PatchDeclarationError(ValueError):
     """A `Patch` literal contradicts itself; raised while its file is imported, with the field and what is allowed."""
 
 
-class NotForMe(Exception):  # noqa: N818 - it is an answer, not an error
+class NotForMe(Exception):
     """Raised by `Install.skip`: the patch has no work in this process. The state becomes `skipped:<reason>`."""
 
 

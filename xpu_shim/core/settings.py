@@ -1,4 +1,4 @@
-"""`XPU_SHIM_DISABLE`, `XPU_SHIM_ONLY` and `XPU_SHIM_STRICT`: which patches the user wants, and how failures are told."""
+"""`XPU_SHIM_DISABLE`, `XPU_SHIM_ONLY`, `XPU_SHIM_STRICT`: which patches the user wants, and how failures are told."""
 
 from __future__ import annotations
 

@@ -10,8 +10,8 @@ PATCH = Patch(
     id="verl.noset_variables",
     targets=("verl.utils.ray_utils:ray_noset_visible_devices",),
     why=(
-        "With RAY_EXPERIMENTAL_NOSET_ZE_AFFINITY_MASK=1 Ray leaves all cards visible in every worker, but verl does not "
-        "know the variable: it takes it that Ray masked the devices, does not pin, and every rank computes on card 0. "
+        "With RAY_EXPERIMENTAL_NOSET_ZE_AFFINITY_MASK=1 Ray leaves all cards visible in every worker, but verl does "
+        "not know the variable: it takes it that Ray masked the devices, does not pin, and every rank computes on card 0. "
         "There is no error, only an out-of-memory on one card while the others are idle."
     ),
     how="`ray_noset_visible_devices` also answers True for RAY_EXPERIMENTAL_NOSET_ZE_AFFINITY_MASK.",
