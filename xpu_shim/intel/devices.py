@@ -1,7 +1,7 @@
 """The Intel GPUs of this machine, read from sysfs.
 
-Neither torch nor Level Zero is touched: asking either of them initialises the driver, and from then on the driver ignores every
-change of ``ZE_AFFINITY_MASK`` (https://github.com/intel/torch-xpu-ops/issues/2089).
+Neither torch nor Level Zero is touched: asking either of them initialises the driver, and from then on the driver
+ignores every change of ``ZE_AFFINITY_MASK`` (https://github.com/intel/torch-xpu-ops/issues/2089).
 
 ``XPU_SHIM_SYSFS`` names another root than ``/sys``; the simulated device writes such a tree.
 """
@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 INTEL = 0x8086
 
-#: PCI device ids of the discrete families, inclusive ranges (Linux kernel, include/drm/intel/pciids.h). Needed because a
-#: discrete card that is passed through to a virtual machine can sit on bus 0, where only integrated GPUs sit otherwise.
+#: PCI device ids of the discrete families, inclusive ranges (Linux kernel, include/drm/intel/pciids.h). Needed because
+#: a discrete card that is passed through to a virtual machine can sit at the address of an integrated GPU.
 DISCRETE_IDS = (
     (0x0B69, 0x0BE5),  # Data Center GPU Max
     (0x4905, 0x4909),  # Iris Xe MAX, server GPU SG1
@@ -54,16 +54,23 @@ def sysfs_root() -> str:
 
 
 def intel_gpus(root: str | None = None) -> tuple[IntelGpu, ...]:
-    """The usable Intel GPUs, discrete ones first and then by PCI address.
+    """The usable Intel GPUs in the order in which Level Zero numbers them.
 
-    This is the order of Level Zero with ``ZE_ENABLE_PCI_ID_DEVICE_ORDER=1``, except that integrated GPUs are put last.
+    That is discrete ones first and then by PCI address, or by PCI address alone with
+    ``ZE_ENABLE_PCI_ID_DEVICE_ORDER=1`` (compute-runtime, ``ExecutionEnvironment::comparePciIdBusNumber``).
     A card counts when it has a render node that this process could open: in a container sysfs shows every card of the
     host, ``/dev/dri`` only those that were handed in. Unreadable or absent files never raise; they leave a field empty.
     """
     root = root or sysfs_root()
     drm = os.path.join(root, "class", "drm")
     gpus = [gpu for node in _listdir(drm) if node.startswith("renderD") and (gpu := _read_gpu(root, drm, node))]
-    return tuple(sorted(gpus, key=lambda gpu: (not gpu.discrete, _address_key(gpu.address), gpu.node)))
+    by_address_alone = os.environ.get("ZE_ENABLE_PCI_ID_DEVICE_ORDER") == "1"
+    return tuple(
+        sorted(
+            gpus,
+            key=lambda gpu: (not gpu.discrete and not by_address_alone, _address_key(gpu.address), gpu.node),
+        )
+    )
 
 
 def discrete_gpus(root: str | None = None) -> tuple[IntelGpu, ...]:
@@ -111,7 +118,7 @@ def _is_discrete(device: str, device_id: int, address: str) -> bool:
 
 
 def _has_device_file(root: str, node: str) -> bool:
-    # "/sys/../dev/dri" on a real machine. A tree made for a test may come without device files: then sysfs alone counts.
+    # "/sys/../dev/dri" on a real machine. A tree made for a test may have no device files: then sysfs alone counts.
     dri = os.path.join(os.path.dirname(os.path.abspath(root)), "dev", "dri")
     if os.path.abspath(root) != "/sys" and not os.path.isdir(dri):
         return True
