@@ -6,7 +6,7 @@ import os
 import sys
 from typing import NamedTuple
 
-from xpu_shim.devices.machine import Machine, allowed_devices
+from xpu_shim.devices.machine import allowed_devices
 from xpu_shim.intel.visibility import MASK
 
 
@@ -21,19 +21,31 @@ class Assignment(NamedTuple):
     source: str
 
 
-def from_ray(here: Machine) -> Assignment | None:
-    """Ray's assignment for this worker, or None outside a Ray worker and in one without a GPU.
+def current() -> Assignment | None:
+    """What was assigned to this process, or None (a driver, a Ray worker without a GPU).
+
+    In a Ray worker only Ray counts: verl sets LOCAL_RANK in all of them, those without a GPU included.
+    """
+    return from_ray() if in_ray_worker() else from_launcher()
+
+
+def in_ray_worker() -> bool:
+    """Whether this process executes a Ray task or actor."""
+    ray = sys.modules.get("ray")
+    if ray is None or not ray.is_initialized():
+        return False
+    return ray.get_runtime_context().worker.mode == ray._private.worker.WORKER_MODE
+
+
+def from_ray() -> Assignment | None:
+    """Ray's assignment for this worker, or None in a worker without a GPU.
 
     Ordinals are physical: with the shim's Ray patch in every release, and in any release whose manager for "GPU" works
     with ``ZE_AFFINITY_MASK``. Any other manager counts from 0 within what the node's raylet was allowed.
     """
-    ray = sys.modules.get("ray")
-    if ray is None or not ray.is_initialized():
-        return None
-    context = ray.get_runtime_context()
-    if context.worker.mode != ray._private.worker.WORKER_MODE:
-        return None
-    ids = sorted(context.get_accelerator_ids().get("GPU") or (), key=lambda text: (len(text), text))
+    import ray
+
+    ids = sorted(ray.get_runtime_context().get_accelerator_ids().get("GPU") or (), key=lambda text: (len(text), text))
     if not ids:
         return None
     chosen = ids[local_rank_in_ray() % len(ids)] if len(ids) > 1 else ids[0]

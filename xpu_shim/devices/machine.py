@@ -9,8 +9,10 @@ from xpu_shim.intel.devices import IntelGpu, intel_gpus
 from xpu_shim.intel.visibility import (
     HIERARCHY,
     MASK,
+    SELECTOR,
     Card,
     Device,
+    merge_selector,
     parse_hierarchy,
     parse_mask,
     training_devices,
@@ -63,6 +65,18 @@ def remember_mask() -> None:
     mask = os.environ.get(MASK)
     if mask not in _earlier:
         _earlier.append(mask)
+
+
+def check_selector() -> None:
+    """Complain about an ``ONEAPI_DEVICE_SELECTOR`` that could not be turned into a mask when the process started.
+
+    Raises:
+        xpu_shim.intel.visibility.VisibilityError: if the selector is malformed or leaves no GPU.
+    """
+    selector = os.environ.get(SELECTOR)
+    if selector is not None:
+        here = machine()
+        merge_selector(os.environ.get(MASK), selector, here.cards, here.hierarchy)
 
 
 def allowed_mask() -> str | None:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from xpu_shim.core.log import logger, warn_once
 from xpu_shim.devices import assignment
-from xpu_shim.devices.machine import machine, masks
+from xpu_shim.devices.machine import check_selector, machine, masks
 from xpu_shim.intel.visibility import MASK, Device, VisibilityError, position
 
 _log = logger("xpu_shim.devices")
@@ -48,17 +48,17 @@ def pin() -> Pinned | None:
     global _pinned
     if _pinned is not None:
         return _pinned
-    here = machine()
-    assigned = assignment.from_ray(here) or assignment.from_launcher()
+    assigned = assignment.current()
     if assigned is None:
         return None
+    check_selector()
     import torch
 
     count = torch.xpu.device_count()
     if count == 0:
         raise PinError(
             f"this process sees no XPU, but {assigned.source} assigned device {_text(assigned)}. "
-            f"{MASK}={os.environ.get(MASK)!r}; sysfs shows {len(here.gpus)} Intel GPU(s). "
+            f"{MASK}={os.environ.get(MASK)!r}; sysfs shows {len(machine().gpus)} Intel GPU(s). "
             "Check the driver, /dev/dri and the mask."
         )
     here = machine(count)
@@ -87,8 +87,8 @@ def _index(ordinal: str, count: int, here) -> int:
         if any(known) or not ordinal.isdigit() or int(ordinal) >= count:
             raise
         warn_once(
-            f"sysfs shows {len(here.devices(None))} devices but torch sees {count}; taking Ray's number {ordinal} as the "
-            "torch index. Run `xpu-shim doctor` to find out which card is missing."
+            f"sysfs shows {len(here.devices(None))} devices but torch sees {count}; taking Ray's number {ordinal} as "
+            "the torch index. Run `xpu-shim doctor` to find out which card is missing."
         )
         return int(ordinal)
 

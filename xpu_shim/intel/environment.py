@@ -102,7 +102,8 @@ RULES: tuple[Rule, ...] = (
         "torch before 2.13",
         lambda facts: bool(facts.torch) and facts.torch < (2, 13),
         "FSDP1's initial broadcast can hang with the default handle exchange. Together with CCL_ATL_TRANSPORT=mpi; "
-        "it has no effect where the container forbids pidfd_getfd (https://github.com/uxlfoundation/oneCCL/issues/213).",
+        "it has no effect where the container forbids pidfd_getfd "
+        "(https://github.com/uxlfoundation/oneCCL/issues/213).",
         ("https://github.com/intel/torch-xpu-ops/issues/4238",),
     ),
     Rule(

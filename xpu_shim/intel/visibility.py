@@ -189,8 +189,8 @@ def merge_selector(mask: str | None, selector: str, cards: Sequence[Card], hiera
         masked = "" if mask is None else f" after {MASK}={mask!r} has numbered {len(before)} device(s) from 0"
         raise VisibilityError(
             f"{SELECTOR}={selector!r} leaves no Level Zero GPU{masked}"
-            f"{f'; this machine has {len(all_devices(cards, hierarchy))}' if known else ''}. Unset {SELECTOR} and restrict with {MASK} alone, "
-            f"for example {MASK}=0."
+            f"{f'; this machine has {len(all_devices(cards, hierarchy))}' if known else ''}. "
+            f"Unset {SELECTOR} and restrict with {MASK} alone, for example {MASK}=0."
         )
     if after == before:
         return mask
