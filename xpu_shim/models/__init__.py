@@ -1,0 +1,1 @@
+"""What verl's model side needs on XPU: attention, packing, padding, the critic, compilation and figures for metrics."""
