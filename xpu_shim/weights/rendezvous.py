@@ -1,0 +1,401 @@
+"""Where sender and receiver meet: verl's ZeroMQ address, and what each can tell of the other there.
+
+verl's sender speaks first: a pickled dict with the name and size of a shared memory segment; its receiver answers with an
+empty message. The shim's sender says the same with one more key, which names a private socket (see `channel`). A receiver
+with the shim connects there; one without it ignores the key and gives the empty answer, and is then served in verl's own
+protocol (`legacy`). The other way round, a receiver with the shim finds no such key and speaks verl's protocol too.
+
+The monitor of each ZeroMQ socket reports when the other end goes away.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+import os
+import pickle
+import secrets
+import select
+import socket
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+from xpu_shim.core.log import logger
+from xpu_shim.weights import stale
+from xpu_shim.weights.channel import Channel, peer_pid
+from xpu_shim.weights.errors import Interrupted, PeerDied, PeerRefused, PeerSilent, WeightSyncError
+from xpu_shim.weights.wire import PROTOCOL, Kind
+
+if TYPE_CHECKING:
+    import zmq
+
+_log = logger("xpu_shim.weights")
+
+#: The key in verl's first message.
+KEY = "xpu_shim"
+
+#: Seconds a receiver gives a sender that went away to come back: an old one closing, a new one binding.
+GRACE = 1.5
+
+_TICK = 0.25
+
+
+class _Watched:
+    """A ZeroMQ socket with a monitor that counts peers coming and going."""
+
+    def __init__(self, kind: int, linger: int = 0) -> None:
+        import zmq
+        from zmq.utils.monitor import recv_monitor_message
+
+        self._read = recv_monitor_message
+        self.zmq = zmq
+        self.socket: zmq.Socket = zmq.Context.instance().socket(kind)
+        self.socket.linger = linger
+        events = zmq.EVENT_ACCEPTED | zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED | zmq.EVENT_CLOSED
+        events |= zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+        self.monitor: zmq.Socket = self.socket.get_monitor_socket(events)
+        self.came = self.went = 0
+        self.listener_closed = False
+        self.pids: list[int] = []
+
+    def update(self) -> None:
+        """Take in what the monitor has to say; never waits."""
+        while self.monitor.poll(0):
+            event = self._read(self.monitor)
+            if event["event"] == self.zmq.EVENT_HANDSHAKE_SUCCEEDED:
+                self.came += 1
+            elif event["event"] == self.zmq.EVENT_DISCONNECTED:
+                self.went += 1
+            elif event["event"] == self.zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL:
+                self.went -= 1  # somebody only looked whether we listen; its leaving is reported too, and it never came
+            elif event["event"] == self.zmq.EVENT_CLOSED:
+                self.listener_closed = True
+            elif event["event"] == self.zmq.EVENT_ACCEPTED:
+                with contextlib.suppress(OSError), socket.socket(fileno=os.dup(event["value"])) as connection:
+                    self.pids.append(peer_pid(connection))
+
+    def poll(self, flags: int, *others: Any, timeout: float = _TICK) -> list[Any]:
+        """Wait for the socket (`flags`), the monitor or one of `others` to be readable; what is."""
+        poller = self.zmq.Poller()
+        if flags:
+            poller.register(self.socket, flags)
+        poller.register(self.monitor, self.zmq.POLLIN)
+        for other in others:
+            poller.register(other, self.zmq.POLLIN)
+        return [item for item, _ in poller.poll(int(timeout * 1000))]
+
+    def close(self) -> None:
+        if not self.socket.closed:
+            self.socket.disable_monitor()
+            self.monitor.close(linger=0)
+            self.socket.close()
+
+
+class SenderSide:
+    """The sender's end: binds verl's address, recognises who comes, turns away who comes too much.
+
+    Args:
+        endpoint: verl's address, "ipc://<path>".
+        offer: name and size of the segment a receiver without the shim would use.
+        bucket_bytes: verl's bucket size.
+        timeout: seconds to wait for a receiver.
+    """
+
+    def __init__(self, endpoint: str, offer: dict[str, Any], bucket_bytes: int, timeout: float) -> None:
+        self._endpoint, self._timeout = endpoint, timeout
+        self._path = endpoint.removeprefix("ipc://") if endpoint.startswith("ipc://") else None
+        self._token = secrets.token_hex(16)
+        self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._wake_lock = threading.Lock()
+        self._watched: _Watched | None = None
+        self._refused = 0
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            # The abstract namespace: no file to clean up.
+            self._listener.bind(f"\0xpu-shim-weights-{os.getpid()}-{secrets.token_hex(8)}")
+            self._listener.listen(4)
+            self._listener.setblocking(False)
+            self._first = offer | {
+                KEY: {
+                    "protocols": [PROTOCOL],
+                    "address": self._listener.getsockname()[1:].decode(),
+                    "token": self._token,
+                    "pid": os.getpid(),
+                    "bucket_bytes": bucket_bytes,
+                }
+            }
+            self._watched = _Watched(_dealer())
+            self._bind()
+        except BaseException:
+            self.close()
+            raise
+
+    def meet(self) -> tuple[Channel, dict[str, Any]] | None:
+        """Wait for a receiver.
+
+        Returns:
+            The private channel and the receiver's HELLO, or None if it is one without the shim.
+
+        Raises:
+            PeerSilent: none came, or one came and said nothing.
+            PeerDied: the one that came went away.
+            Interrupted: `interrupt` was called.
+        """
+        assert self._watched is not None
+        watched, zmq, told = self._watched, self._watched.zmq, 0
+        deadline = time.monotonic() + self._timeout
+        while True:
+            watched.poll(
+                zmq.POLLIN if told else zmq.POLLIN | zmq.POLLOUT, self._listener, self._wake_read, timeout=_TICK
+            )
+            watched.update()
+            if _readable(self._wake_read):
+                raise Interrupted("weight sync: the sender was told to stop while it waited for a receiver")
+            channel = self._accept()
+            if channel is not None:
+                return channel
+            if watched.socket.poll(0, zmq.POLLIN):
+                watched.socket.recv_multipart()
+                return None
+            if told <= watched.went and watched.socket.poll(0, zmq.POLLOUT):
+                # Nobody was told yet, or who was told has gone and somebody else is here.
+                with contextlib.suppress(zmq.Again):
+                    watched.socket.send_multipart([b"", pickle.dumps(self._first)], zmq.NOBLOCK)
+                    told += 1
+                    deadline = time.monotonic() + self._timeout
+            elif told and watched.went >= watched.came:
+                raise PeerDied(
+                    f"weight sync: the receiver {_pids(watched.pids)} went away before it took anything "
+                    f"(address {self._endpoint}); its own log has the cause"
+                )
+            if time.monotonic() > deadline:
+                raise PeerSilent(self._nobody(told))
+
+    def refuse_others(self) -> None:
+        """Tell receivers that came after the first one that they are not served; never waits."""
+        watched = self._watched
+        if watched is None:
+            return
+        watched.update()
+        # The first to leave is the one being served: it has gone over to the private channel.
+        while watched.went and self._refused < watched.came - 1:
+            refusal = {
+                "name": "weight-sync-refused-another-receiver-is-being-served",
+                "size": 0,
+                KEY: {"refused": f"pid {os.getpid()} is already serving another receiver"},
+            }
+            try:
+                watched.socket.send_multipart([b"", pickle.dumps(refusal)], watched.zmq.NOBLOCK)
+            except watched.zmq.Again:
+                return
+            _log.warning("weight sync: a second receiver at %s was refused", self._endpoint)
+            self._refused += 1
+
+    def interrupt(self) -> None:
+        """End `meet` with `Interrupted`. Callable from any thread."""
+        with self._wake_lock, contextlib.suppress(OSError):
+            os.write(self._wake_write, b"x")
+
+    # What `legacy` needs: send one message, wait for its empty answer.
+    def ask(self, message: Any, waiting_for: str) -> None:
+        """Send a pickled message in verl's protocol and wait for the answer.
+
+        Raises:
+            PeerDied, PeerSilent, Interrupted: no answer.
+        """
+        assert self._watched is not None
+        watched, zmq = self._watched, self._watched.zmq
+        watched.socket.send_multipart([b"", pickle.dumps(message)], zmq.NOBLOCK)
+        deadline = time.monotonic() + self._timeout
+        while True:
+            watched.poll(zmq.POLLIN, self._wake_read)
+            watched.update()
+            if _readable(self._wake_read):
+                raise Interrupted(f"weight sync: the sender was told to stop while it waited for {waiting_for}")
+            if watched.socket.poll(0, zmq.POLLIN):
+                watched.socket.recv_multipart()
+                return
+            if watched.went >= watched.came:
+                raise PeerDied(
+                    f"weight sync: the receiver {_pids(watched.pids)}, which runs without xpu-shim, went away while the "
+                    f"sender waited for {waiting_for}. It cannot say why; its own log has the error."
+                )
+            if time.monotonic() > deadline:
+                raise PeerSilent(
+                    f"weight sync: the sender (pid {os.getpid()}) waited {self._timeout:g} s for {waiting_for}. The "
+                    f"receiver {_pids(watched.pids)} runs without xpu-shim and cannot say what went wrong: see its own "
+                    "log, or install xpu-shim there. XPU_SHIM_WEIGHT_SYNC_TIMEOUT (seconds) sets the limit."
+                )
+
+    def close(self) -> None:
+        """Stop listening and remove the socket file. Returns once ZeroMQ has let go of it, so that the next sync's
+        file, of the same name, is not removed by this one's delayed close."""
+        self._listener.close()
+        watched, self._watched = self._watched, None
+        if watched is not None:
+            with contextlib.suppress(watched.zmq.ZMQError):
+                watched.socket.unbind(self._endpoint)
+                limit = time.monotonic() + 2.0
+                while not watched.listener_closed and time.monotonic() < limit:
+                    watched.poll(0, timeout=0.05)
+                    watched.update()
+            watched.close()
+            if self._path is not None:
+                with contextlib.suppress(OSError):
+                    os.unlink(self._path)
+        with self._wake_lock:  # a closed descriptor's number may be somebody else's file by now
+            for descriptor in (self._wake_read, self._wake_write):
+                if descriptor >= 0:
+                    os.close(descriptor)
+            self._wake_read = self._wake_write = -1
+
+    def _bind(self) -> None:
+        assert self._watched is not None
+        if self._path is not None:
+            stale.remove_dead_sockets(self._endpoint)
+        try:
+            self._watched.socket.bind(self._endpoint)
+        except self._watched.zmq.ZMQError as error:
+            raise WeightSyncError(f"weight sync: cannot listen at {self._endpoint}: {error}") from error
+
+    def _accept(self) -> tuple[Channel, dict[str, Any]] | None:
+        """The channel to a receiver that connected to the private socket and knows the token."""
+        try:
+            connection, _ = self._listener.accept()
+        except (BlockingIOError, OSError):
+            return None
+        channel = Channel(connection, "sender", "receiver", self._timeout)
+        try:
+            hello = channel.receive("the receiver's first frame")
+            if hello.kind is not Kind.HELLO or not hmac.compare_digest(str(hello.body.get("token")), self._token):
+                raise WeightSyncError("weight sync: a stranger connected to the private socket")
+        except BaseException:
+            channel.close()
+            raise
+        return channel, hello.body
+
+    def _nobody(self, told: int) -> str:
+        if told:
+            return (
+                f"weight sync: the sender (pid {os.getpid()}) waited {self._timeout:g} s for the receiver "
+                f"{_pids(self._watched.pids if self._watched else [])} at {self._endpoint} to answer"
+            )
+        return (
+            f"weight sync: the sender (pid {os.getpid()}) waited {self._timeout:g} s for a receiver at {self._endpoint} "
+            "and none came. Is the rollout engine alive, and does it use the same address (replica, rank, Ray job id)? "
+            "XPU_SHIM_WEIGHT_SYNC_TIMEOUT (seconds) sets the limit."
+        )
+
+
+class ReceiverSide:
+    """The receiver's end: connects to verl's address and hears what the sender says first.
+
+    Args:
+        endpoint: verl's address.
+        timeout: seconds to wait for a sender.
+    """
+
+    def __init__(self, endpoint: str, timeout: float) -> None:
+        import zmq
+
+        self._endpoint, self.timeout = endpoint, timeout
+        self._path = endpoint.removeprefix("ipc://") if endpoint.startswith("ipc://") else None
+        self._watched = _Watched(zmq.REP)
+        self._watched.socket.reconnect_ivl = 10  # ms; the sender often binds a moment later
+        self._watched.socket.connect(endpoint)
+
+    def hear(self, waiting_for: str = "the sender's first message") -> Any:
+        """The next message of the sender, unpickled.
+
+        Raises:
+            PeerDied, PeerSilent: none came.
+        """
+        watched, zmq = self._watched, self._watched.zmq
+        deadline = time.monotonic() + self.timeout
+        alone_since: float | None = None
+        while True:
+            watched.poll(zmq.POLLIN)
+            watched.update()
+            if watched.socket.poll(0, zmq.POLLIN):
+                return pickle.loads(watched.socket.recv())
+            now = time.monotonic()
+            alone = watched.came > 0 and watched.went >= watched.came
+            alone_since = (alone_since or now) if alone else None
+            if alone_since is not None and now - alone_since > GRACE:
+                self.tidy()
+                raise PeerDied(
+                    f"weight sync: the sender at {self._endpoint} went away while the receiver (pid {os.getpid()}) waited "
+                    f"for {waiting_for}"
+                )
+            if now > deadline:
+                state = "is connected but says nothing" if watched.came > watched.went else "cannot be reached"
+                raise PeerSilent(
+                    f"weight sync: the receiver (pid {os.getpid()}) waited {self.timeout:g} s for {waiting_for} at "
+                    f"{self._endpoint}; the sender {state}. XPU_SHIM_WEIGHT_SYNC_TIMEOUT (seconds) sets the limit."
+                )
+
+    def answer(self) -> None:
+        """The empty answer of verl's protocol."""
+        self._watched.socket.send(b"")
+
+    def answer_last(self) -> None:
+        """The last answer: returns once the sender has it and has closed, or after 2 s, so that a process that exits
+        at once cannot take it along."""
+        self.answer()
+        limit = time.monotonic() + 2.0
+        while self._watched.went < self._watched.came and time.monotonic() < limit:
+            self._watched.poll(0, timeout=0.05)
+            self._watched.update()
+
+    def open_channel(self, first: Any) -> Channel | None:
+        """The private channel the first message names; None if the sender has no shim, or none that fits.
+
+        Raises:
+            PeerRefused: the sender serves somebody else.
+        """
+        said = first.get(KEY) if isinstance(first, dict) else None
+        if not isinstance(said, dict):
+            return None
+        if "refused" in said:
+            raise PeerRefused(
+                f"weight sync: refused at {self._endpoint}: {said['refused']}. Two rollout processes use one address; is "
+                "one of them left over from an earlier run?"
+            )
+        if PROTOCOL not in said.get("protocols", ()):
+            _log.warning("weight sync: the sender's xpu-shim speaks protocols %s, not %d", said["protocols"], PROTOCOL)
+            return None
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            connection.connect("\0" + said["address"])
+        except OSError as error:  # another network namespace
+            connection.close()
+            _log.warning("weight sync: private socket not reachable (%s); using verl's own protocol", error)
+            return None
+        return Channel(connection, "receiver", "sender", self.timeout)
+
+    def tidy(self) -> None:
+        """Remove the socket file if its sender is dead and could not."""
+        if self._path is not None:
+            stale.remove_socket_if_dead(self._path)
+
+    def close(self) -> None:
+        """Leave the address."""
+        self._watched.close()
+
+
+def _dealer() -> int:
+    import zmq
+
+    # Speaks with verl's REP sockets if each message is preceded by an empty part, and need not take turns.
+    return zmq.DEALER
+
+
+def _readable(descriptor: int) -> bool:
+    poller = select.poll()
+    poller.register(descriptor, select.POLLIN)
+    return bool(poller.poll(0))
+
+
+def _pids(pids: list[int]) -> str:
+    return f"(pid {', '.join(map(str, pids))})" if any(pids) else ""
