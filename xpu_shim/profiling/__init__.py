@@ -1,0 +1,1 @@
+"""Profiling verl on Intel GPUs: ITT ranges, VTune's collection, torch's profiler. Nothing is imported here."""
