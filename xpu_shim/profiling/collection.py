@@ -47,8 +47,8 @@ def _call(name: str) -> None:
     function = getattr(itt.backend(), name)
     if function is None:
         warn_once(
-            "profiler.tool=vtune: the collection cannot be paused and resumed, because Intel's ittapi is not "
-            "installed; VTune sees the ranges of the chosen steps but collects all the time. Next step: "
+            "profiler.tool=vtune: the collection cannot be paused and resumed with this torch and without Intel's "
+            "ittapi; VTune sees the ranges of the chosen steps but collects all the time. Next step: "
             "pip install ittapi"
         )
     else:

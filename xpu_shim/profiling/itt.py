@@ -1,8 +1,8 @@
 """The way to Intel's Instrumentation and Tracing Technology: Intel's `ittapi` if it is installed, else torch's own.
 
 Both hand what they get to the collector named by ``INTEL_LIBITTNOTIFY64`` (VTune sets it for the programs it starts)
-and do nothing without one. `ittapi` has a domain of our own and can pause and resume the collection;
-`torch.profiler.itt` sends ranges in torch's domain and has no pause.
+and do nothing without one. `ittapi` has a domain of our own and pauses and resumes the collection; `torch.profiler.itt`
+sends ranges in torch's domain and has no pause, but the ITT stub inside torch's library does.
 
 Source: https://github.com/intel/ittapi, https://docs.pytorch.org/docs/stable/profiler.html.
 """
@@ -54,7 +54,32 @@ def _of_torch() -> Backend:
             "this torch is built without ITT, so no ranges can be sent to VTune. Install Intel's package: "
             "pip install ittapi"
         )
-    return Backend("torch.profiler.itt", itt.range_push, itt.range_pop, None, None)
+    return Backend("torch.profiler.itt", itt.range_push, itt.range_pop, _control("pause"), _control("resume"))
+
+
+def _control(name: str) -> Callable[[], None] | None:
+    """`pause` or `resume` of the ITT stub that torch is linked with, or None if torch's library does not show it.
+
+    The stub's function pointers are exported data, `__itt_pause_ptr__3_0` (ITT API 3.0): null without a collector, and
+    replaced when the collector is loaded, which is why they are read at each call.
+    """
+    import ctypes
+    from pathlib import Path
+
+    import torch
+
+    path = Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"
+    try:
+        pointer = ctypes.c_void_p.in_dll(ctypes.CDLL(str(path)), f"__itt_{name}_ptr__3_0")
+    except (OSError, ValueError):
+        return None
+    function = ctypes.CFUNCTYPE(None)
+
+    def control() -> None:
+        if pointer.value:
+            function(pointer.value)()
+
+    return control
 
 
 def _of_ittapi(ittapi) -> Backend:

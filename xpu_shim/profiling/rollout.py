@@ -27,30 +27,33 @@ def tool_of(server: Any) -> str | None:
 
 
 def controller(server: Any, module: Any) -> Any:
-    """The `DistProfiler` of a server whose tool upstream dropped.
+    """The `DistProfiler` of a server whose tool upstream dropped when it constructed its own; made at the first use.
 
     Args:
-        server: verl's vLLM server, constructed.
+        server: verl's vLLM server.
         module: verl's module of the server; releases that map ranks to replicas have a function for it there.
     """
     config = server.config.profiler
-    build = getattr(module, "build_rollout_dist_profiler", None)
-    if build is not None:
-        return build(server.replica_rank, server.replica_world_size, config=config)
-    return module.DistProfiler(server.replica_rank, config=config)
+    if server.profiler_controller.config.tool != config.tool:
+        build = getattr(module, "build_rollout_dist_profiler", None)
+        if build is not None:
+            server.profiler_controller = build(server.replica_rank, server.replica_world_size, config=config)
+        else:
+            server.profiler_controller = module.DistProfiler(server.replica_rank, config=config)
+    return server.profiler_controller
 
 
-async def start(server: Any, **kwargs: Any) -> None:
+async def start(server: Any, module: Any, **kwargs: Any) -> None:
     """Start the server's profiler, and VTune's collection in its engine processes."""
-    profiler = server.profiler_controller
-    profiler.start(**kwargs)
+    controller(server, module).start(**kwargs)
     await _tell_engines(server, True)
 
 
-async def stop(server: Any) -> None:
+async def stop(server: Any, module: Any) -> None:
     """Stop both."""
+    profiler = controller(server, module)
     await _tell_engines(server, False)
-    server.profiler_controller.stop()
+    profiler.stop()
 
 
 async def _tell_engines(server: Any, begin: bool) -> None:

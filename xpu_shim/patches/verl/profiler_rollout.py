@@ -9,7 +9,6 @@ from xpu_shim.core.patch import Install, Patch
 PATCH = Patch(
     id="verl.profiler_rollout",
     targets=(
-        "verl.workers.rollout.vllm_rollout.vllm_async_server:vLLMHttpServer.__init__",
         "verl.workers.rollout.vllm_rollout.vllm_async_server:vLLMHttpServer.start_profile",
         "verl.workers.rollout.vllm_rollout.vllm_async_server:vLLMHttpServer.stop_profile",
         "verl.workers.rollout.vllm_rollout.utils:vLLMColocateWorkerExtension.xpu_shim_profile?",
@@ -19,8 +18,8 @@ PATCH = Patch(
         "vtune`. Nothing of a rollout is collected."
     ),
     how=(
-        "The server gets the profiler of its configuration, as training workers do, and starts and stops VTune's "
-        "collection in its engine processes through a method added to verl's worker extension of vLLM."
+        "When it starts, the server gets the profiler of its configuration, as training workers do, and starts and "
+        "stops VTune's collection in its engine processes through a method added to verl's worker extension of vLLM."
     ),
     upstream=("https://github.com/verl-project/verl/pull/7917",),
     remove_when="verl's rollout servers accept every profiler, and pass start and stop on to the engine processes.",
@@ -33,7 +32,6 @@ def apply(install: Install) -> None:
     if install.module.__name__.endswith(".utils"):
         install.add("vLLMColocateWorkerExtension.xpu_shim_profile", xpu_shim_profile)
         return
-    install.replace("vLLMHttpServer.__init__", keep_the_tool)
     install.replace("vLLMHttpServer.start_profile", start_engines)
     install.replace("vLLMHttpServer.stop_profile", stop_engines)
 
@@ -45,17 +43,6 @@ def xpu_shim_profile(self, begin):
     profile_engine(self, begin)
 
 
-def keep_the_tool(original):
-    def __init__(self, *args, **kwargs):
-        original(self, *args, **kwargs)
-        from xpu_shim.profiling import rollout
-
-        if rollout.tool_of(self) is not None:
-            self.profiler_controller = rollout.controller(self, sys.modules[original.__module__])
-
-    return __init__
-
-
 def start_engines(original):
     async def start_profile(self, **kwargs):
         from xpu_shim.profiling import rollout
@@ -63,7 +50,7 @@ def start_engines(original):
         if rollout.tool_of(self) is None:
             await original(self, **kwargs)
         else:
-            await rollout.start(self, **kwargs)
+            await rollout.start(self, sys.modules[original.__module__], **kwargs)
 
     return start_profile
 
@@ -75,6 +62,6 @@ def stop_engines(original):
         if rollout.tool_of(self) is None:
             await original(self)
         else:
-            await rollout.stop(self)
+            await rollout.stop(self, sys.modules[original.__module__])
 
     return stop_profile

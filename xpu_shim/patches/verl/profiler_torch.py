@@ -12,8 +12,8 @@ PATCH = Patch(
     ),
     why=(
         "torch's traces have no kernel of the GPU: verl asks for CUDA activity on every device (`CUDA is not "
-        "available, disabling CUDA profiling`). `contents: [xpu]` stops with `AssertionError: Profiler contents only supports "
-        "['cuda', 'cpu', 'memory', 'shapes', 'stack'], but gets xpu`."
+        "available, disabling CUDA profiling`). `contents: [xpu]` stops with `AssertionError: Profiler contents only "
+        "supports ['cuda', 'cpu', 'memory', 'shapes', 'stack'], but gets xpu`."
     ),
     how="On xpu the device's activity is ProfilerActivity.XPU, and xpu is a content like cuda.",
     upstream=("https://github.com/verl-project/verl/pull/7988",),
