@@ -6,7 +6,7 @@ SUM and everything on other devices goes straight on, with the arguments and the
 from __future__ import annotations
 
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch.distributed import ReduceOp
@@ -20,11 +20,20 @@ from xpu_shim.core.log import warn_once
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+
+
+class Step(NamedTuple):
+    """What has to happen to the result of a collective, once it is done."""
+
+    run: Callable[[], object]
+    device: torch.device
+
+
 #: Operations that are checked before they are trusted.
 CHECKED = {"MIN": ReduceOp.MIN, "MAX": ReduceOp.MAX, "PRODUCT": ReduceOp.PRODUCT}
 
 #: Groups between `_start_coalescing` and `_end_coalescing`: what has to happen to results once it is over.
-_coalescing: weakref.WeakKeyDictionary[Any, list[Callable[[], object]]] = weakref.WeakKeyDictionary()
+_coalescing: weakref.WeakKeyDictionary[Any, list[Step]] = weakref.WeakKeyDictionary()
 
 
 def reduction(form: Form, averages: bool) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -81,9 +90,9 @@ def reduce_scaled(request: Request, original: Callable[..., Any], group: Any, sc
         TypeError: for dtypes that have no average.
     """
     # A rank of a `reduce` that is not the root keeps its tensor.
-    overwrites = request.form.in_place and request.receives(group)
-    when = scaling.choose(scale, request.inputs, overwrites)
-    if when is When.BEFORE:
+    overwritten = request.form.in_place and request.receives(group)
+    when = scaling.choose(scale, request.inputs, in_place=request.form.in_place and request.form.method != "reduce")
+    if when is When.BEFORE or (when is When.COPY and overwritten):
         tensors = request.inputs
         for tensor in tensors:
             scale.scale_(tensor)
@@ -105,7 +114,7 @@ def reduce_scaled(request: Request, original: Callable[..., Any], group: Any, sc
         for output in outputs:
             scale.scale_(output)
 
-    return _finishing(group, work, outputs, finish)
+    return _finishing(group, work, outputs, Step(finish, outputs[0].device))
 
 
 def reduce_checked(request: Request, original: Callable[..., Any], group: Any, op: str) -> Any:
@@ -206,21 +215,21 @@ def _through_cpu(request: Request, original: Callable[..., Any], group: Any) -> 
             waiting.wait()
             finish()
 
-        _coalescing[group].append(wait_and_finish)
+        _coalescing[group].append(Step(wait_and_finish, outputs[0].device))
         return work
-    return _finishing(group, work, outputs, finish)
+    return _finishing(group, work, outputs, Step(finish, outputs[0].device))
 
 
-def _finishing(group: Any, work: Any, outputs: list[torch.Tensor] | None, finish: Callable[[], object]) -> Any:
+def _finishing(group: Any, work: Any, outputs: list[torch.Tensor] | None, step: Step) -> Any:
     """Attach a step to a collective: to its Work, to the end of its coalescing block, or now if it is done."""
     block = _coalescing.get(group)
     if block is not None:
-        block.append(finish)
+        block.append(step)
         return work
     if work is None:
-        finish()
+        step.run()
         return None
-    return FinishingWork(work, outputs, finish)
+    return FinishingWork(work, outputs, step.run, step.device)
 
 
 def start_coalescing(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -245,8 +254,8 @@ def end_coalescing(original: Callable[..., Any]) -> Callable[..., Any]:
 
         def finish() -> None:
             for step in steps:
-                step()
+                step.run()
 
-        return _finishing(self, work, None, finish)
+        return _finishing(self, work, None, Step(finish, steps[0].device))
 
     return replacement

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -73,7 +74,8 @@ class Request:
 
     def run(self, original: Callable[..., Any], group: Any, op: Any, *buffers: Any) -> Any:
         """Call the method itself with another operation, and other buffers if given; returns its Work or None."""
-        opts, asked = self.opts, self.opts.reduceOp
+        # A copy, as reading gives a view of the field that the next line changes.
+        opts, asked = self.opts, copy.copy(self.opts.reduceOp)
         # The object is the caller's: a copy would have to know the fields of every release, so it is put back instead.
         opts.reduceOp = op
         try:

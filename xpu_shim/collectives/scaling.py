@@ -78,17 +78,20 @@ def choose(scale: Scale, tensors: Iterable[torch.Tensor], in_place: bool) -> Whe
 
     torch documents AVG as dividing before the sum, and NCCL and oneCCL do it so for floating point: a float16 sum may
     overflow where its average does not. Where the input is the caller's to keep, a division afterwards saves the
-    copy for the dtypes that have range to spare. Integers are summed, then divided.
+    copy for the dtypes that have range to spare. Integers are summed, then divided. The factor of a PREMUL_SUM is each
+    rank's own, so it has to go in before.
+
+    All ranks of a collective must come to the same answer (up to BEFORE on one being COPY on another).
 
     Args:
         scale: what to do.
         tensors: the inputs of the collective.
-        in_place: whether the collective overwrites its input on this rank.
+        in_place: whether the collective overwrites its input on every rank.
 
     Raises:
         TypeError: for dtypes that cannot be scaled: bool, 8-bit floats, and integers multiplied by a number.
     """
-    answer = When.BEFORE if in_place else When.AFTER
+    answer = When.BEFORE if in_place else When.AFTER if scale.divide else When.COPY
     for tensor in tensors:
         dtype = tensor.dtype
         integer = is_integer(tensor)

@@ -21,19 +21,28 @@ class FinishingWork(Work):
     Work does not promise.
     """
 
-    def __init__(self, inner: Any, outputs: list[torch.Tensor] | None, finish: Callable[[], object]) -> None:
+    def __init__(
+        self,
+        inner: Any,
+        outputs: list[torch.Tensor] | None,
+        finish: Callable[[], object],
+        device: torch.device,
+    ) -> None:
         """Wrap `inner`.
 
         Args:
             inner: the `torch.distributed.Work` of the collective.
             outputs: what the collective fills, for `result` and the future; None to leave both to `inner`.
             finish: the step.
+            device: the xpu device of the tensors.
         """
         super().__init__()
-        self._inner, self._outputs = inner, outputs
+        self._inner, self._outputs, self._device = inner, outputs, device
         self._finish: Callable[[], object] | None = finish
         self._lock = threading.Lock()
         self._future: Any = None
+        #: On a device: when the step is through, for a stream other than the one it was enqueued on.
+        self._done: Any = None
 
     def wait(self, timeout: timedelta | None = None) -> bool:
         """Wait for the collective and the step.
@@ -41,18 +50,23 @@ class FinishingWork(Work):
         Raises:
             RuntimeError: what the collective's own wait raises.
         """
-        done = self._inner.wait() if timeout is None else self._inner.wait(timeout)
+        # Once finished, the collective's Work is left alone: gloo's copy the result again at each further wait, over
+        # what the step made of it.
+        if self._finish is not None and not (self._inner.wait() if timeout is None else self._inner.wait(timeout)):
+            return False
         self._complete()
-        return done
+        return True
 
     def synchronize(self) -> None:
         """As `wait`, for the current stream only."""
-        self._inner.synchronize()
+        if self._finish is not None:
+            self._inner.synchronize()
         self._complete()
 
     def block_current_stream(self) -> None:
         """As `wait`, without blocking the host."""
-        self._inner.block_current_stream()
+        if self._finish is not None:
+            self._inner.block_current_stream()
         self._complete()
 
     def is_completed(self) -> bool:
@@ -100,15 +114,13 @@ class FinishingWork(Work):
 
     def _on_future(self, future: torch.futures.Future[Any]) -> list[torch.Tensor]:
         value = future.value()  # a failed collective must fail our future too
-        self._run()
+        self._complete()
         return value if self._outputs is None else list(self._outputs)
 
     def _complete(self) -> None:
-        if self._future is not None:
-            # The step runs, or ran, in the future's callback, perhaps on a stream of its own: follow that.
-            self._future.wait()
-        else:
-            self._run()
+        self._run()
+        if self._done is not None:
+            torch.xpu.current_stream(self._device).wait_event(self._done)
 
     def _run(self) -> None:
         # A lock and not a flag alone: a future's callback comes from the backend's thread.
@@ -116,3 +128,4 @@ class FinishingWork(Work):
             if self._finish is not None:
                 self._finish()
                 self._finish = None
+                self._done = torch.xpu.current_stream(self._device).record_event()
