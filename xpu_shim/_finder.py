@@ -49,7 +49,7 @@ class Finder:
 
 
 def arm_loader(loader, name):
-    """Make `loader` run the hooks of `name` after it executed that module; a loader that cannot carry it is left alone."""
+    """Make `loader` run the hooks of `name` after it executed that module; one that cannot carry it is left alone."""
     if loader is None or isinstance(loader, type) or not hasattr(loader, "exec_module"):
         return
     armed = getattr(loader, "_xpu_shim_armed", None)

@@ -26,27 +26,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sub.set_defaults(func=run)
         return sub
 
-    sub = command(
-        "status", _status, "Is the hook installed here, which start-up files run, and what is it waiting for?"
-    )
+    sub = command("status", _status, "Is the hook installed here, which start-up files run, what is it waiting for?")
     sub.add_argument("--json", action="store_true", help="machine-readable, on stdout")
     sub = command("list", _list, "All patches with what they change and for which versions.")
     sub.add_argument("--json", action="store_true", help="machine-readable, on stdout")
     sub = command("explain", _explain, "One patch's story: what goes wrong without it, what it does, when it goes.")
     sub.add_argument("id", help="a patch id as `xpu-shim list` shows it")
     sub = command("verify", _verify, "Are the installed releases, or one that is named, what the patches expect?")
-    sub.add_argument(
-        "--release", metavar="PACKAGE==VERSION", help="check a release that is downloaded without dependencies"
-    )
+    sub.add_argument("--release", metavar="PACKAGE==VERSION", help="check a release, downloaded without dependencies")
     sub.add_argument("--directory", metavar="DIR", help="with --release: an unpacked copy of it, instead of a download")
-    sub.add_argument(
-        "--update-lock", action="store_true", help="with --release: write its fingerprints to the lock file"
-    )
+    sub.add_argument("--update-lock", action="store_true", help="with --release: write its fingerprints to the lock")
     sub.add_argument("--json", action="store_true", help="machine-readable, on stdout")
     sub = command("run", _run, "Run a command and show what each of its processes did with each patch.")
-    sub.add_argument(
-        "--json", metavar="FILE", help="write the report there as JSON ('-' for stdout) instead of a table"
-    )
+    sub.add_argument("--json", metavar="FILE", help="write the report as JSON ('-' for stdout) instead of a table")
     sub.add_argument("--all", action="store_true", help="also show patches that no process met")
     sub.add_argument("argv", nargs=argparse.REMAINDER, metavar="-- CMD", help="the command and its arguments")
     _add_doctor(commands)

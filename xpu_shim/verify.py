@@ -1,4 +1,4 @@
-"""`xpu-shim verify`: compares upstream code with the fingerprints somebody reviewed. Imports nothing of what it reads."""
+"""`xpu-shim verify`: compares upstream code with the reviewed fingerprints. Imports nothing of what it reads."""
 
 from __future__ import annotations
 

@@ -145,7 +145,7 @@ def spawned(queue) -> None:
     queue.put({i: record(i).state for i in ids()})
 
 
-# -- the targets first, as in a script that imports torch before verl ---------------------------------------------------
+# -- the targets first, as in a script that imports torch before verl --------------------------------------------------
 
 
 def targets_first() -> dict[str, dict[str, str]]:

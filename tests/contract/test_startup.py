@@ -261,7 +261,7 @@ def test_the_pth_is_one_plain_line():
     assert lines[0].startswith("import os;")
 
 
-# -- programs of the real stack (this environment's interpreter has the shim, torch, Ray and verl) ----------------------
+# -- programs of the real stack (this environment's interpreter has the shim, torch, Ray and verl) ---------------------
 
 
 def stack(*arguments: str, timeout: int = 180, **environment: str) -> str:

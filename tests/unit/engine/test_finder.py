@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 def run(folder: Path, program: str, **files: str) -> str:
-    """Write `files` (names are paths without the ending), run `program` with a finder on `toy` modules, return its stdout."""
+    """Write `files` (paths without the ending), run `program` with a finder on `toy` modules, return its stdout."""
     for name, text in files.items():
         path = folder / f"{name}.py"
         path.parent.mkdir(parents=True, exist_ok=True)
