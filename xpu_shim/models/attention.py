@@ -42,6 +42,11 @@ def hub_kernels_are_installed() -> bool:
     return bool(getattr(utils, "is_kernels_available", lambda: False)())
 
 
+def may_run(name: Any) -> bool:
+    """Whether nothing that is installed here rules this implementation out."""
+    return not is_flash(name) or flash_runs_here(name) or hub_kernels_are_installed()
+
+
 def check_choice(name: Any, setting: str) -> None:
     """Accept an explicit choice or say why it cannot work.
 
@@ -52,12 +57,12 @@ def check_choice(name: Any, setting: str) -> None:
     Raises:
         AttentionChoiceError: if it needs a flash-attn that cannot run here and no hub kernel can take its place.
     """
-    if not is_flash(name) or flash_runs_here(name) or hub_kernels_are_installed():
+    if may_run(name):
         return
     raise AttentionChoiceError(
-        f"{setting}={name} cannot run here: the flash-attn package does not run on XPU, and the package `kernels`, with "
-        f"which transformers fetches an XPU build of it, is missing or too old. Use sdpa or eager, or leave "
-        "the setting out: the default on XPU is sdpa."
+        f"{setting}={name} cannot run here: the flash-attn package does not run on XPU, and the package `kernels`, "
+        "with which transformers fetches an XPU build of it, is missing or too old. Use sdpa or eager, or leave the "
+        "setting out: the default on XPU is sdpa."
     )
 
 
@@ -105,6 +110,13 @@ def default_for(config: Any, path: str | None) -> str | None:
     has_sdpa = supports_sdpa(config)
     _log.info("attention of %s: nobody chose; the class has sdpa: %s", path, has_sdpa)
     return {True: "sdpa", False: "eager", None: None}[has_sdpa]
+
+
+def default_for_folder(path: str, trust_remote_code: bool) -> str | None:
+    """`default_for` the checkpoint in a local folder."""
+    from transformers import AutoConfig
+
+    return default_for(AutoConfig.from_pretrained(path, trust_remote_code=trust_remote_code), path)
 
 
 class WithDefault(dict):

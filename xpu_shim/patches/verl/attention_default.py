@@ -8,15 +8,15 @@ PATCH = Patch(
     id="verl.attention_default",
     targets=("verl.workers.config.model:HFModelConfig.__post_init__",),
     why=(
-        "verl asks for flash_attention_2 where the user chose nothing. flash-attn has no XPU build, so building the model "
-        "fails: `ImportError: FlashAttention2 has been toggled on, but it cannot be used due to the following error: "
-        "the package flash_attn seems to be not installed`, or `ImportError: kernels is either not installed or uses an "
-        "incompatible version`."
+        "verl asks for flash_attention_2 where the user chose nothing. flash-attn has no XPU build, so building the "
+        "model fails: `ImportError: FlashAttention2 has been toggled on, but it cannot be used due to the following "
+        "error: the package flash_attn seems to be not installed`, or `ImportError: kernels is either not installed "
+        "or uses an incompatible version`."
     ),
     how=(
         "Where the user chose nothing and flash-attn cannot run, a model gets what its own config.json names, or sdpa, "
-        "or eager if its class has no sdpa. A choice of the user is left alone; if it cannot work, a ValueError says what "
-        "will, before any weight is loaded."
+        "or eager if its class has no sdpa. A choice of the user is left alone; if it cannot work, a ValueError says "
+        "what will, before any weight is loaded."
     ),
     upstream=("https://github.com/volcengine/verl/issues/6057",),
     remove_when="verl asks transformers (attn_implementation=None) where the user chose nothing.",
