@@ -24,6 +24,7 @@ from xpu_shim.weights import legacy, segment, settings, tensors, wire
 from xpu_shim.weights.channel import Channel
 from xpu_shim.weights.errors import Interrupted, PeerDied, WeightSyncError
 from xpu_shim.weights.rendezvous import KEY, ReceiverSide
+from xpu_shim.weights.sender import ARENA
 from xpu_shim.weights.staging import Staging
 from xpu_shim.weights.wire import Kind
 
@@ -32,6 +33,12 @@ _log = logger("xpu_shim.weights")
 #: Most bytes handed to a callback that is told which call is the last. It may cut the weights anywhere, and smaller groups
 #: let loading begin earlier; each call costs the engine a walk over its parameters, so they are not tiny.
 GROUP = 256 << 20
+
+#: The same where tensors stay on the host: what is in the processor's cache when it arrives is better loaded at once.
+GROUP_ON_HOST = 64 << 20
+
+#: Host arenas between syncs, at most `GROUP_ON_HOST` twice, so that their pages are touched only once.
+_host_arenas: list[torch.Tensor] = []
 
 #: verl's callback: takes [(name, tensor), …], and since verl 0.9.0 whether it is the last call.
 Callback = Callable[..., Any]
@@ -109,7 +116,8 @@ def receive_weights(endpoint: str, device: torch.device, callback: Callback, wit
             return
         said = first[KEY]
         # Two groups in the memory one of verl's buckets would take: one being loaded, one being filled.
-        group_bytes = min(GROUP, said["bucket_bytes"] // 2) if with_last else said["bucket_bytes"]
+        largest = GROUP_ON_HOST if device.type == "cpu" else GROUP
+        group_bytes = min(largest, said["bucket_bytes"] // 2) if with_last else said["bucket_bytes"]
         reader = _Reader(channel, device, options, said["bucket_bytes"])
         try:
             channel.send(
@@ -119,6 +127,7 @@ def receive_weights(endpoint: str, device: torch.device, callback: Callback, wit
             meeting.close()
             reader.start()
             _load_all(reader, channel, device, callback, with_last)
+            reader.keep_arenas()
         except PeerDied:
             meeting.tidy()
             raise
@@ -150,6 +159,8 @@ def _load_all(reader: _Reader, channel: Channel, device: torch.device, callback:
         count += len(items)
         last = group.last
         del items
+        if last:
+            reader.forget()
         reader.done_with(group)
         try:
             channel.send(Kind.DONE if last else Kind.LOADED, {"tensors": count, "bytes": reader.received})
@@ -189,7 +200,7 @@ class _Reader:
         self._room = threading.Condition()
         self._held = 0
         self._stopped = False
-        self._spare: list[tuple[torch.Tensor, int]] = []
+        self._spare: list[torch.Tensor] = []
         self._uses: dict[int, int] = {}
         self._group = _Group()
         self._arena: torch.Tensor | None = None
@@ -205,6 +216,9 @@ class _Reader:
 
     def start(self) -> None:
         """Begin to read."""
+        if self._device.type == "cpu":
+            while _host_arenas:
+                self._spare.append(_host_arenas.pop())
         self._thread.start()
 
     def stop(self) -> None:
@@ -215,6 +229,16 @@ class _Reader:
             self._room.notify_all()
         if self._thread.ident is not None:
             self._thread.join(10.0)
+
+    def keep_arenas(self) -> None:
+        """After a sync that went well: leave the host arenas that are free to the next one."""
+        with self._room:
+            if self._device.type == "cpu":
+                spare = [arena for arena in self._spare if arena.numel() <= ARENA]
+                while spare and sum(arena.numel() for arena in spare) > 2 * GROUP_ON_HOST:
+                    spare.pop()
+                _host_arenas[:] = spare
+            self._spare.clear()
 
     def next_group(self) -> _Group:
         """Wait for the next complete group. The reader's own waits are bounded, so this one is.
@@ -233,13 +257,17 @@ class _Reader:
                 raise group
             return group
 
+    def forget(self) -> None:
+        """Drop the tensors kept for tied weights to refer to; the reader has ended or is about to."""
+        self._all.clear()
+
     def done_with(self, group: _Group) -> None:
         """The callback has returned for this group: its memory may be used again unless somebody kept a tensor."""
         group.items.clear()
         with self._room:
             for arena in group.arenas:
                 if _uses(arena) == self._uses.pop(id(arena), -1):
-                    self._spare.append((arena, arena.numel()))
+                    self._spare.append(arena)
             group.arenas.clear()
             self._held -= group.nbytes
             self._room.notify_all()
@@ -332,9 +360,10 @@ class _Reader:
                     )
                 self._room.wait(0.5)
             self._held += size
-            arena = next((spare for spare, numel in self._spare if numel == size), None)
-            # By identity: == on tensors compares elements.
-            self._spare = [entry for entry in self._spare if entry[0] is not arena] if arena is not None else []
+            fitting = [position for position, spare in enumerate(self._spare) if spare.numel() == size]
+            arena = self._spare.pop(fitting[-1]) if fitting else None
+            if arena is None and size > ARENA:
+                self._spare.clear()  # rather than holding those and this
         if arena is None:
             arena = torch.empty(size, dtype=torch.uint8, device=self._device)
         self._uses[id(arena)] = _uses(arena)

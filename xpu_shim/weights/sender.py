@@ -33,7 +33,7 @@ _log = logger("xpu_shim.weights")
 SLOTS = 4
 
 #: Usual size of an arena, in bytes.
-ARENA = 64 << 20
+ARENA = 32 << 20
 
 #: Largest tensor that is copied on the event loop itself instead of in the thread; a few tens of microseconds.
 INLINE = 256 << 10
@@ -159,6 +159,7 @@ class Sender:
         if (
             self._channel is None
             or not isinstance(tensor, torch.Tensor)
+            or tensor.layout is not torch.strided
             or tensor.device.type != "cpu"
             or tensor.nbytes > INLINE
             or self._slot is None

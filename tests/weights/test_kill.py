@@ -1,0 +1,57 @@
+"""SIGKILL of either end anywhere in the stream: the other ends by itself, and the next pair works."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+
+import actions
+import peers
+import pytest
+
+COUNT = 200
+
+
+def kill_once(start, endpoint, victim: str, random_source: random.Random) -> float:
+    """Kill `victim` when a random tensor is handed to the sender; the seconds the other end needed to end."""
+    receiver = start(peers.receiver, "shim", endpoint)
+    assert receiver.said() == "ready"
+    sender = start(peers.sender, "shim", endpoint, actions.announced, random_source.choice([1, 4, 16]))
+    wanted = random_source.randrange(COUNT)
+    for _ in range(wanted + 1):
+        sender.said()
+    time.sleep(random_source.random() * 0.003)
+    dead, other = (sender, receiver) if victim == "sender" else (receiver, sender)
+    if dead.process.is_alive():
+        os.kill(dead.pid, signal.SIGKILL)
+    begun = time.monotonic()
+    outcome = other.outcome()
+    seconds = time.monotonic() - begun
+    # The last bytes may have been on their way: then it ended well, else it says that the other died.
+    assert outcome.error in ("", "PeerDied"), outcome.text
+    assert peers.left_behind(endpoint) == []
+    return seconds
+
+
+def kill_and_go_on(start, endpoint, victim: str, times: int, seed: int) -> None:
+    source = random.Random(seed)
+    slowest = max(kill_once(start, endpoint, victim, source) for _ in range(times))
+    assert slowest < peers.LIMIT / 4  # seconds; 300 without a watch on the other process
+    receiver = start(peers.receiver, "shim", endpoint)
+    assert receiver.said() == "ready"
+    weights = actions.plain()
+    assert start(peers.sender, "shim", endpoint, weights).outcome().error == ""
+    assert receiver.outcome().value == peers.digests(weights)
+
+
+@pytest.mark.parametrize("victim", ["sender", "receiver"])
+def test_sigkill_at_random_offsets(endpoint, start, victim):
+    kill_and_go_on(start, endpoint, victim, times=5, seed=1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("victim", ["sender", "receiver"])
+def test_sigkill_at_fifty_random_offsets(endpoint, start, victim):
+    kill_and_go_on(start, endpoint, victim, times=50, seed=2)
