@@ -13,9 +13,11 @@ _log = logger("xpu_shim.devices")
 
 #: PCI device id to Ray's accelerator type: "Intel-GPU-" and the last two words of the device's name.
 TYPES = {
-    0x0BD4: "Intel-GPU-Max-1550",
+    0x0B69: "Intel-GPU-Max-1450",
     0x0BD5: "Intel-GPU-Max-1550",
-    0x0BD6: "Intel-GPU-Max-1450",
+    0x0BD6: "Intel-GPU-Max-1550",
+    0x0BD7: "Intel-GPU-Max-1350",
+    0x0BD8: "Intel-GPU-Max-1350",
     0x0BD9: "Intel-GPU-Max-1100",
     0x0BDA: "Intel-GPU-Max-1100",
     0x0BDB: "Intel-GPU-Max-1100",

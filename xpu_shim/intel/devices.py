@@ -23,6 +23,9 @@ DISCRETE_IDS = (
     (0xE200, 0xE2FF),  # Arc B, Arc Pro B
 )
 
+#: Cards of two tiles, for kernel drivers that do not list tiles (Data Center GPU Max 1350, 1450, 1550).
+TWO_TILES = (0x0B69, 0x0BD5, 0x0BD6, 0x0BD7, 0x0BD8)
+
 #: PCI base class "display controller". An NPU is a processing accelerator (0x12) and has no DRM render node.
 DISPLAY_CLASS = 0x03
 
@@ -42,7 +45,7 @@ class IntelGpu(NamedTuple):
     numa_node: int | None
     #: CPUs next to the card in the kernel's list format, "0-15,64-79"; empty if unknown.
     local_cpus: str
-    #: Tiles (stacks); 1 where the kernel driver does not list them.
+    #: Tiles (stacks), as the kernel driver lists them or as the model has.
     tiles: int
     #: Kernel driver, "xe" or "i915"; empty if unknown.
     driver: str
@@ -102,9 +105,14 @@ def _read_gpu(root: str, drm: str, node: str) -> IntelGpu | None:
         discrete=_is_discrete(device, device_id, address),
         numa_node=numa_node if numa_node is not None and numa_node >= 0 else None,
         local_cpus=_read(device, "local_cpulist"),
-        tiles=sum(1 for name in _listdir(device) if name.startswith("tile") and name[4:].isdigit()) or 1,
+        tiles=_tiles(device, device_id),
         driver=_link_name(device, "driver"),
     )
+
+
+def _tiles(device: str, device_id: int) -> int:
+    listed = sum(1 for name in _listdir(device) if name.startswith("tile") and name[4:].isdigit())
+    return listed or (2 if device_id in TWO_TILES else 1)
 
 
 def _is_discrete(device: str, device_id: int, address: str) -> bool:

@@ -24,6 +24,13 @@ def test_every_field_of_a_card(sysfs):
     assert gpu == ("renderD128", "0000:03:00.0", 0xE211, True, 1, "16-31", 2, "xe")
 
 
+def test_tiles_are_known_by_model_where_the_driver_does_not_list_them(sysfs):
+    sysfs.card("0000:03:00.0", 0x0BD5)  # Max 1550
+    sysfs.card("0000:04:00.0", 0x0BDA)  # Max 1100
+    sysfs.card("0000:05:00.0", 0xE211)  # Arc Pro B60
+    assert [gpu.tiles for gpu in intel_gpus()] == [2, 1, 1]
+
+
 def test_numa_node_minus_one_means_unknown(sysfs):
     sysfs.card("0000:03:00.0")
     assert intel_gpus()[0].numa_node is None
