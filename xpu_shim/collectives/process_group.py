@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-
 class Step(NamedTuple):
     """What has to happen to the result of a collective, once it is done."""
 

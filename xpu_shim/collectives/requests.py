@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._C import _distributed_c10d as c10d
+
+NoneType = type(None)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -133,7 +136,7 @@ def _from_operation(form: Form, values: list[Any]) -> Request | None:
     if form.method == "reduce":
         opts.rootRank = rest.pop(0)
     op, timeout = [*rest, None][:2]
-    if not isinstance(op, (c10d.ReduceOp, c10d.ReduceOp.RedOpType)):
+    if not isinstance(op, (c10d.ReduceOp, c10d.ReduceOp.RedOpType)) or not isinstance(timeout, (timedelta, NoneType)):
         return None
     opts.reduceOp = op
     if timeout is not None:
