@@ -6,11 +6,7 @@ from xpu_shim.core.patch import Install, Patch
 
 PATCH = Patch(
     id="verl.compile_entropy",
-    targets=(
-        "verl.workers.engine.fsdp.transformer_impl:FSDPEngine.__init__",
-        # The workers that came before engines; 0.7.1 still uses them by default.
-        "verl.workers.actor.dp_actor:DataParallelPPOActor.__init__?",
-    ),
+    targets=("verl.workers.engine.fsdp.transformer_impl:FSDPEngine.__init__",),
     why=(
         "`use_torch_compile` is on by default. Without triton's Intel backend the first step that computes an entropy "
         "fails: `torch._inductor.exc.InductorError: RuntimeError: 0 active drivers ([]). There should only be one.`"
@@ -26,8 +22,7 @@ PATCH = Patch(
 
 
 def apply(install: Install) -> None:
-    name = install.module.__name__.rpartition(".")[2]
-    install.replace({"transformer_impl": "FSDPEngine", "dp_actor": "DataParallelPPOActor"}[name] + ".__init__", eager)
+    install.replace("FSDPEngine.__init__", eager)
 
 
 def eager(original):
@@ -35,6 +30,6 @@ def eager(original):
         original(self, *args, **kwargs)
         from xpu_shim.models.compilation import run_eagerly
 
-        run_eagerly(self, "compute_entropy_from_logits", "calculate_sum_pi_squared_from_logits")
+        run_eagerly(self, "compute_entropy_from_logits")
 
     return __init__
