@@ -5,16 +5,15 @@ Compared with the same trainer on the CPU with gloo. Run through `python -m torc
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from running import environment, run
 
 HERE = Path(__file__).parent
-ROOT = HERE.parents[2]
 
 #: Upstream's examples/sft/gsm8k/run_qwen2_5_0_5b_fsdp.sh, with sizes for a model of a few thousand weights.
 COMMAND = (
@@ -28,7 +27,7 @@ COMMAND = (
 )
 
 #: Computes in float32, so that the comparison with the CPU can be strict.
-FLOAT32 = "engine.dtype=float32"
+FLOAT32 = "+engine.mixed_precision={param_dtype:fp32,reduce_dtype:fp32,buffer_dtype:fp32}"
 
 #: Seconds for one run of the command; it takes a minute on two busy cores.
 LIMIT = 400
@@ -37,8 +36,7 @@ LIMIT = 400
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tiny")
-    environ = {**os.environ, "XPU_SHIM": "0", "SIMXPU": "0"}
-    subprocess.run([sys.executable, HERE / "tiny_sft.py", folder], check=True, timeout=120, env=environ)
+    run(str(HERE / "tiny_sft.py"), str(folder), XPU_SHIM="0", SIMXPU="0")
     return folder
 
 
@@ -52,7 +50,7 @@ def sft(data: Path, output: Path, strategy: str, *overrides: str, **environ: str
         text=True,
         timeout=LIMIT,
         cwd=output.parent,
-        env={**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", **environ},
+        env=environment(SIMXPU_FAULTS="avg_abort", **environ),
     )
     return done.returncode, done.stdout
 
@@ -75,7 +73,6 @@ def on_the_cpu(data: Path, output: Path, strategy: str) -> str:
         SIMXPU="0",
         VERL_PLATFORM="cpu",
         VERL_USE_EXTERNAL_MODULES="cpu_platform",
-        PYTHONPATH=f"{HERE}{os.pathsep}{os.environ.get('PYTHONPATH', '')}",
     )
     assert code == 0, text[-3000:]
     return text
