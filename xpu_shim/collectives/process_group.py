@@ -5,6 +5,7 @@ SUM and everything on other devices goes straight on, with the arguments and the
 
 from __future__ import annotations
 
+import functools
 import weakref
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,7 +16,6 @@ from xpu_shim.collectives import cpu_half, requests, scaling, selftest
 from xpu_shim.collectives.requests import Form, Request
 from xpu_shim.collectives.scaling import Scale, When
 from xpu_shim.collectives.works import FinishingWork
-from xpu_shim.core.log import warn_once
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,8 +31,18 @@ class Step(NamedTuple):
 #: Operations that are checked before they are trusted.
 CHECKED = {"MIN": ReduceOp.MIN, "MAX": ReduceOp.MAX, "PRODUCT": ReduceOp.PRODUCT}
 
-#: Groups between `_start_coalescing` and `_end_coalescing`: what has to happen to results once it is over.
-_coalescing: weakref.WeakKeyDictionary[Any, list[Step]] = weakref.WeakKeyDictionary()
+
+class Block:
+    """What a coalescing block leaves to do at its end, where its collectives are run."""
+
+    def __init__(self) -> None:
+        self.steps: list[Step] = []
+        #: Questions that could not be asked inside; asked by all ranks as soon as the block is over.
+        self.checks: list[Callable[[], object]] = []
+
+
+#: Groups between `_start_coalescing` and `_end_coalescing`.
+_coalescing: weakref.WeakKeyDictionary[Any, Block] = weakref.WeakKeyDictionary()
 
 
 def reduction(form: Form, averages: bool) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -137,30 +147,26 @@ def reduce_checked(request: Request, original: Callable[..., Any], group: Any, o
     inputs = request.inputs
     if not inputs or any(isinstance(tensor, FakeTensor) for tensor in inputs):
         return request.run(original, group, asked)
-    method = request.form.method
-    verdict = selftest.known(group, method, op)
-    if verdict is None and group in _coalescing:
-        # Nothing started here runs before the block ends, so there is no asking now. The CPU half is always right.
-        if not cpu_half.available(group):
-            warn_once(
-                f"{method} with ReduceOp.{op} inside a coalescing block could not be checked on xpu before it is used, "
-                "and its process group has no CPU backend to compute it with. It is left to oneCCL."
-            )
-            return request.run(original, group, asked)
-        return _through_cpu(request, original, group)
-    if verdict is None:
-        verdict = selftest.check(
-            group,
-            method,
-            op,
-            inputs[0].device,
-            lambda tensor: _attempt(request.form, original, group, CHECKED[op], tensor),
-            lambda flags: add_up(group, flags),
-        )
-    if not any(selftest.affected(verdict, tensor.dtype) for tensor in inputs):
+
+    def wrong() -> bool:
+        method, device = request.form.method, inputs[0].device
+        verdict = selftest.known(group, method, op)
+        if verdict is None:
+            attempt = functools.partial(_attempt, request.form, original, group, CHECKED[op])
+            verdict = selftest.check(group, method, op, device, attempt, functools.partial(add_up, group))
+        if not any(selftest.affected(verdict, tensor.dtype) for tensor in inputs):
+            return False
+        cpu_half.require(group, f"{method} with ReduceOp.{op}")
+        return True
+
+    block = _coalescing.get(group)
+    if block is not None and selftest.known(group, request.form.method, op) is None:
+        # Nothing started inside a block runs before its end, so there is no asking now. gloo is right either way.
+        if cpu_half.available(group):
+            return _through_cpu(request, original, group)
+        block.checks.append(wrong)
         return request.run(original, group, asked)
-    cpu_half.require(group, f"{method} with ReduceOp.{op}")
-    return _through_cpu(request, original, group)
+    return _through_cpu(request, original, group) if wrong() else request.run(original, group, asked)
 
 
 def _attempt(form: Form, original: Callable[..., Any], group: Any, op: Any, tensor: torch.Tensor) -> Any:
@@ -214,7 +220,7 @@ def _through_cpu(request: Request, original: Callable[..., Any], group: Any) -> 
             waiting.wait()
             finish()
 
-        _coalescing[group].append(Step(wait_and_finish, outputs[0].device))
+        _coalescing[group].steps.append(Step(wait_and_finish, outputs[0].device))
         return work
     return _finishing(group, work, outputs, Step(finish, outputs[0].device))
 
@@ -223,7 +229,7 @@ def _finishing(group: Any, work: Any, outputs: list[torch.Tensor] | None, step: 
     """Attach a step to a collective: to its Work, to the end of its coalescing block, or now if it is done."""
     block = _coalescing.get(group)
     if block is not None:
-        block.append(step)
+        block.steps.append(step)
         return work
     if work is None:
         step.run()
@@ -236,7 +242,7 @@ def start_coalescing(original: Callable[..., Any]) -> Callable[..., Any]:
 
     def replacement(self: Any, *args: Any, **kwargs: Any) -> Any:
         result = original(self, *args, **kwargs)
-        _coalescing[self] = []
+        _coalescing[self] = Block()
         return result
 
     return replacement
@@ -246,8 +252,13 @@ def end_coalescing(original: Callable[..., Any]) -> Callable[..., Any]:
     """The replacement of `ProcessGroup._end_coalescing`: its Work also takes the steps left over from the block."""
 
     def replacement(self: Any, *args: Any, **kwargs: Any) -> Any:
-        steps = _coalescing.pop(self, None)
+        block = _coalescing.pop(self, None)
         work = original(self, *args, **kwargs)
+        if block is None:
+            return work
+        for check in block.checks:
+            check()  # raises, on every rank alike, if what the block computed is wrong
+        steps = block.steps
         if not steps:
             return work
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from xpu_shim.collectives import cpu_half
 from xpu_shim.core.log import logger, warn_once
 
 if TYPE_CHECKING:
@@ -88,12 +89,12 @@ def check(
             add_up(flags)
             wrong = frozenset(dtype for dtype, count in zip(DTYPES, flags.tolist(), strict=True) if count)
     _verdicts.setdefault(group, {})[method, op] = wrong
-    if wrong:
-        names = ", ".join(sorted(str(dtype).removeprefix("torch.") for dtype in wrong))
+    names = ", ".join(sorted(str(dtype).removeprefix("torch.") for dtype in wrong))
+    _log.info("%s with ReduceOp.%s on xpu, %d ranks: %s", method, op, ranks, f"wrong for {names}" if wrong else "right")
+    if wrong and cpu_half.available(group):
+        # Without the method: one line for an operation is enough.
         warn_once(
-            f"{method} with ReduceOp.{op} gives wrong results on xpu with this oneCCL ({names}). It is computed on "
-            "the CPU through gloo instead, which is right but slower; a newer oneCCL makes this unnecessary."
+            f"ReduceOp.{op} gives wrong results on xpu with this oneCCL ({names}). It is computed on the CPU through "
+            "gloo instead, which is right but slower; a newer oneCCL makes this unnecessary."
         )
-    else:
-        _log.info("%s with ReduceOp.%s is right on xpu (%d ranks)", method, op, ranks)
     return wrong

@@ -13,8 +13,8 @@ import start_ranks
 RUNS = {
     "averages": (("routes", "edges"), "avg_abort,premul_refused"),
     "models": (("routes", "models"), "avg_abort,premul_refused"),
-    "miscomputed": (("compares", "small_groups", "verl"), "minmax_sum,avg_double_divide"),
-    "miscomputed_wide": (("compares", "small_groups"), "minmax_sum,avg_double_divide"),
+    "miscomputed": (("small_groups", "compares", "verl"), "minmax_sum,avg_double_divide"),
+    "miscomputed_wide": (("small_groups", "compares"), "minmax_sum,avg_double_divide"),
 }
 
 
