@@ -79,9 +79,13 @@ def _difference(config: Any, name: str | None) -> float:
     from transformers import AutoModel
 
     small = copy.deepcopy(config)
+    heads = getattr(config, "num_attention_heads", None)
+    equal_heads = getattr(config, "num_key_value_heads", None) == heads
     for field, size in _SMALL.items():
         if getattr(small, field, None) is not None:
             setattr(small, field, size)
+    if equal_heads and hasattr(small, "num_key_value_heads"):
+        small.num_key_value_heads = _SMALL["num_attention_heads"]
     if getattr(small, "layer_types", None):
         small.layer_types = list(small.layer_types)[:2]
     for scaling in ("rope_scaling", "rope_parameters"):

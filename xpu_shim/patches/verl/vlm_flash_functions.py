@@ -46,5 +46,7 @@ def apply(install: Install) -> None:
     install.add("_flash_supports_window_size", True)
     install.add("_flash_supports_deterministic", True)
     install.add("_flash_use_top_left_mask", False)
+    # Only these modules' names; transformers' own functions stay what they are, also if this comes late.
+    install.late = False
     install.set("_flash_attention_forward", flash.flash_attention_forward)
     install.set("fa_peft_integration_check", flash.one_dtype)
