@@ -18,7 +18,7 @@ _log = logger("xpu_shim.rollout")
 
 #: Index to the last believed reading and what the allocator held then.
 _before: dict[int, tuple[Reading, int]] = {}
-#: (index, source) whose rejection was warned about.
+#: (index, sources) whose rejection was warned about.
 _told: set[tuple[int, str]] = set()
 
 
@@ -111,14 +111,17 @@ def _can_allocate(index: int, size: int) -> bool:
 
 
 def _tell(index: int, reading: Reading) -> None:
-    for line in reading.rejected:
-        source = line.partition(":")[0]
-        text = f"xpu:{index}: a memory reading is not believed ({line}); taking free {reading.free >> 20} MiB of "
-        text += f"{reading.total >> 20} MiB " + (
-            "worked out from what is allocated" if reading.source == ARITHMETIC else f"from {reading.source}"
-        )
-        if (index, source) in _told:
-            _log.info("%s", text)
-        else:
-            _told.add((index, source))
-            warn_once(f"{text}. A newer GPU driver (compute-runtime 26.18) reads it right.")
+    """One warning a process for each set of sources that are not believed; the rest at level info."""
+    if not reading.rejected:
+        return
+    instead = "worked out from what is allocated" if reading.source == ARITHMETIC else f"from {reading.source}"
+    text = (
+        f"xpu:{index}: memory readings are not believed ({'; '.join(reading.rejected)}). Taking free "
+        f"{reading.free >> 20} MiB of {reading.total >> 20} MiB, {instead}."
+    )
+    key = (index, ",".join(line.partition(":")[0] for line in reading.rejected))
+    if key in _told:
+        _log.info("%s", text)
+    else:
+        _told.add(key)
+        warn_once(f"{text} A newer GPU driver (compute-runtime 26.18) reads it right.")

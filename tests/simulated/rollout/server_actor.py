@@ -24,6 +24,7 @@ SMALL = (
     "actor_rollout_ref.rollout.response_length=8",
     "actor_rollout_ref.rollout.enforce_eager=True",
     "actor_rollout_ref.rollout.load_format=auto",
+    "actor_rollout_ref.rollout.dtype=float32",  # vLLM's bfloat16 kernels need instructions not every machine has
 )
 
 

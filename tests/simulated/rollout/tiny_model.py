@@ -29,5 +29,5 @@ def write(folder: Path) -> str:
         eos_token_id=1,
         pad_token_id=0,
     )
-    Qwen2ForCausalLM(config).to(torch.bfloat16).save_pretrained(folder)
+    Qwen2ForCausalLM(config).save_pretrained(folder)
     return str(folder)
