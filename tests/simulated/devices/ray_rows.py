@@ -1,6 +1,6 @@
 """Run as a program: one Ray session, several rows of actors of verl's `Worker`, and where each actor sat, as JSON.
 
-    python ray_rows.py '{"init": {...}, "rows": [{"name": ..., "actors": 4, "env": {...}}, ...]}'
+    python ray_rows.py '{"init": {...}, "rows": [{"name": ..., "actors": 4, "gpus": 1, "env": {...}}, ...]}'
 
 Stdout's last line is `{"nodes": {"GPU": 4.0}, "rows": {name: [seat, ...]}}`; a row that failed is `{"error": text}`.
 """
@@ -11,6 +11,9 @@ import json
 import os
 import sys
 import time
+
+#: Seconds a row may take: starting four workers is most of it.
+LIMIT = 180
 
 
 def probe_early() -> None:
@@ -25,9 +28,22 @@ def make_actor():
     import ray
     from verl.single_controller.base.worker import Worker
 
-    @ray.remote(num_gpus=1, num_cpus=0)
+    @ray.remote(num_cpus=0)
     class Probe(Worker):
         """A training worker that says where it is."""
+
+        def platform(self) -> dict:
+            """What verl takes this process for, asked without using the device."""
+            import torch
+            from verl.utils import device
+
+            return {
+                "device": device.get_device_name(),
+                "backend": device.get_nccl_backend(),
+                "resource": device.get_resource_name(),
+                "ipc": device.is_support_ipc(),
+                "initialised": torch.xpu.is_initialized(),
+            }
 
         def seat(self) -> dict:
             import torch
@@ -54,8 +70,8 @@ def run_row(row: dict) -> list[dict] | dict:
     """Start the row's actors as verl does, ask each for its seat, stop them."""
     import ray
 
-    gpus = ray.cluster_resources().get("GPU", 0)
-    if gpus < row["actors"]:
+    gpus, each = ray.cluster_resources().get("GPU", 0), row.get("gpus", 1)
+    if gpus < row["actors"] * each:
         return {"error": f"Ray found {gpus:g} GPUs"}
     actor_class, actors = make_actor(), []
     for rank in range(row["actors"]):
@@ -67,9 +83,10 @@ def run_row(row: dict) -> list[dict] | dict:
             "MASTER_PORT": "29511",
             **row.get("env", {}),
         }
-        actors.append(actor_class.options(runtime_env={"env_vars": env}).remote())
+        actors.append(actor_class.options(num_gpus=each, runtime_env={"env_vars": env}).remote())
     try:
-        return ray.get([actor.seat.remote() for actor in actors], timeout=90)
+        question = "seat" if each else "platform"
+        return ray.get([getattr(actor, question).remote() for actor in actors], timeout=LIMIT)
     except Exception as error:
         return {"error": f"{type(error).__name__}: {error}"}
     finally:
