@@ -1,4 +1,4 @@
-"""A card for vLLM's real memory code: torch's memory functions answer from numbers a test controls (simulated readings).
+"""A card for vLLM's real memory code: torch's memory functions answer what a test says (simulated readings).
 
 Nothing is allocated. `Card.install()` also makes vLLM's own Intel platform the current one, with stand-ins for the
 compiled packages it imports (`vllm_xpu_kernels`; `gguf` for old releases).

@@ -11,7 +11,7 @@ import os
 import re
 import subprocess
 import sys
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -73,7 +73,7 @@ def program(release: str, cases: dict[str, dict]) -> dict:
     return json.loads(result.stdout.splitlines()[-1])
 
 
-@lru_cache(maxsize=None)
+@cache
 def table(name: str) -> dict:
     return program(releases()[name], {**{fault: case for fault, (case, _) in FAULTS.items()}, **TRUE, **SHORT})
 

@@ -4,8 +4,8 @@
 
 What `XPUWorker.init_device` and the engine do with memory is done here with vLLM's own functions in their order:
 snapshot, `request_memory`, weights, `Worker.determine_available_memory`, optionally `Worker.sleep`. Only the model
-runner is a stand-in: it "allocates". Every case runs on unmodified vLLM, then with the patches. The last line of stdout
-is `{"version": ..., "stock": {name: row}, "patched": {name: row}}` with rows `{"kv_cache": bytes}` or `{"error": text}`.
+runner is a stand-in: it "allocates". Every case runs on unmodified vLLM, then with the patches. Stdout's last line is
+`{"version": ..., "stock": {name: row}, "patched": {name: row}}` with rows `{"kv_cache": bytes}` or `{"error": text}`.
 """
 
 from __future__ import annotations
