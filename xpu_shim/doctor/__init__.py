@@ -3,7 +3,7 @@
 - `machine`: all that checks read goes through one object; a test hands in a directory tree in its place.
 - `check`, `checks/`: what a check is, and the checks, one file a check or a small family.
 - `examine`: runs them. `facts`: what several of them need to know.
-- `probe`, `ray_nodes`, `log`, `policy`: real work on the devices, every node of a cluster, a log, the environment policy.
+- `probe`, `ray_nodes`, `log`, `policy`: real work on devices, every node of a cluster, a log, the environment policy.
 - `signatures`, `notes`: known failures by their words, for logs and for exceptions that pass through patched calls.
 - `reports`: public reports, and what the shim does about each.
 

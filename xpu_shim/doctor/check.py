@@ -47,8 +47,6 @@ class Check(NamedTuple):
     why: str
     link: str
     look: Callable[[Machine], Finding]
-    #: Public reports (links) it finds, besides `link`.
-    reports: tuple[str, ...] = ()
 
     @property
     def group(self) -> str:
@@ -76,13 +74,11 @@ class Result(NamedTuple):
         }
 
 
-def check(
-    id: str, title: str, why: str, link: str, reports: tuple[str, ...] = ()
-) -> Callable[[Callable[[Machine], Finding]], Check]:
+def check(id: str, title: str, why: str, link: str) -> Callable[[Callable[[Machine], Finding]], Check]:
     """Make a check of a function that looks."""
 
     def decorate(look: Callable[[Machine], Finding]) -> Check:
-        return Check(id, title, why, link, look, reports)
+        return Check(id, title, why, link, look)
 
     return decorate
 

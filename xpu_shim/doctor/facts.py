@@ -28,7 +28,7 @@ GIB = 1 << 30
 #: Memory of cards whose kernel driver does not report it, by PCI device id.
 KNOWN_MEMORY = {0xE211: 24 * GIB, 0x0BD5: 128 * GIB, 0x0BDA: 48 * GIB}
 
-#: Names Intel GPUs of the Data Center Max family have.
+#: PCI device ids of the Data Center GPU Max family.
 DATA_CENTER_MAX = range(0x0B69, 0x0BE6)
 
 

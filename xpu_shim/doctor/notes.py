@@ -16,8 +16,8 @@ _LIMIT = 100_000
 def annotate(error: BaseException) -> None:
     """Add cause and cure to a known error, once, and leave any other alone. Never raises, never swallows.
 
-    From Python 3.11 on it is a note (`BaseException.add_note`), shown below the traceback. In 3.10 it is appended to the
-    first argument of the exception where that is a text.
+    From Python 3.11 on it is a note (`BaseException.add_note`), shown below the traceback. In 3.10 it is appended to
+    the first argument of the exception where that is a text.
     """
     try:
         text = f"{type(error).__name__}: {error}"

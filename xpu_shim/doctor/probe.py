@@ -34,7 +34,6 @@ DEVICE = Check(
     "Training on it fails the same way: `could not create a primitive`, `UR_RESULT_ERROR_DEVICE_LOST`, or a hang.",
     _COUNT,
     _unused,
-    ("https://github.com/pytorch/pytorch/issues/161381",),
 )
 COLLECTIVE = Check(
     "torch.probe_collective",
@@ -42,7 +41,6 @@ COLLECTIVE = Check(
     "Training over several cards fails the same way, or hangs without an error.",
     "https://github.com/uxlfoundation/oneCCL/issues/215",
     _unused,
-    ("https://github.com/vllm-project/vllm/issues/50545", "https://github.com/intel/llm-scaler/issues/684"),
 )
 
 

@@ -28,7 +28,7 @@ class Signature(NamedTuple):
 
 
 def _gh(*paths: str) -> tuple[str, ...]:
-    return tuple(_GITHUB + path for path in paths)
+    return tuple(path if path.startswith("https:") else _GITHUB + path for path in paths)
 
 
 SIGNATURES: tuple[Signature, ...] = (
@@ -38,7 +38,8 @@ SIGNATURES: tuple[Signature, ...] = (
         r"average operation is not supported for the scheduler path",
         "oneCCL cannot average on its scheduler path, which CCL_TOPO_ALGO=0, CCL_ALLREDUCE=ring, missing peer access, "
         "ranks that share a card, several nodes and some dtypes lead to.",
-        "run with the shim (`xpu-shim run -- <command>` shows torch.fsdp2_sum and torch.process_group_reductions applied); "
+        "run with the shim (`xpu-shim run -- <command>` shows torch.fsdp2_sum and "
+        "torch.process_group_reductions applied); "
         "unset XPU_SHIM_REDUCE_AVG CCL_TOPO_ALGO; check that ranks sit on distinct cards",
         _gh("intel/torch-xpu-ops/issues/2361", "intel/torch-xpu-ops/pull/2691", "intel/torch-xpu-ops/issues/1508"),
     ),
@@ -53,7 +54,8 @@ SIGNATURES: tuple[Signature, ...] = (
         "splitting",
         r"backend does not support splitting",
         "A DeviceMesh splits the process group because `device_id` was given, and xccl cannot split.",
-        "run with the shim (patch torch.init_process_group drops device_id), or drop device_id= from init_process_group",
+        "run with the shim (patch torch.init_process_group drops device_id), or drop device_id= from "
+        "init_process_group",
         _gh("pytorch/pytorch/issues/186548", "intel/torch-xpu-ops/issues/3233"),
     ),
     Signature(
@@ -66,8 +68,8 @@ SIGNATURES: tuple[Signature, ...] = (
             "intel/torch-xpu-ops/issues/2042",
             "intel/torch-xpu-ops/issues/1328",
             "intel/torch-xpu-ops/issues/986",
-        )
-        + ("https://github.com/search?q=%22No+backend+type+associated+with+device+type+xpu%22+ezpz&type=code",),
+            "https://github.com/search?q=%22No+backend+type+associated+with+device+type+xpu%22+ezpz&type=code",
+        ),
     ),
     Signature(
         "oversubscription",
@@ -79,9 +81,11 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         "device_uuids",
         r"comm_dev_uuids|narrow device affinity mask",
-        "Each process sees its own card only, and oneCCL needs the cards of the communicator visible in all of them: the "
+        "Each process sees its own card only, and oneCCL needs the cards of the communicator visible in "
+        "all of them: the "
         "first collective fails or never ends.",
-        "unset ZE_AFFINITY_MASK XPU_SHIM_VISIBILITY   # all cards visible, each rank selects its own; the shim does that",
+        "unset ZE_AFFINITY_MASK XPU_SHIM_VISIBILITY   # all cards visible, each rank selects its own; the "
+        "shim does that",
         _gh(
             "uxlfoundation/oneCCL/issues/217",
             "huggingface/trl/pull/6787",
@@ -93,7 +97,8 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         "ipc_handle",
         r"zeMem(Open|Get)IpcHandle",
-        "A memory handle of another rank cannot be opened: one-card masks, a container that forbids pidfd_getfd, or driver, "
+        "A memory handle of another rank cannot be opened: one-card masks, a container that forbids "
+        "pidfd_getfd, or driver, "
         "kernel and oneCCL that do not fit.",
         "xpu-shim doctor --group container --group driver --group environment",
         _gh("vllm-project/vllm/issues/48953", "intel/llm-scaler/issues/486"),
@@ -101,7 +106,8 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         "pidfd",
         r"pidfd is not supported",
-        "The container's seccomp profile forbids pidfd_getfd; oneCCL falls back to drmfd, which hangs or aborts, even with "
+        "The container's seccomp profile forbids pidfd_getfd; oneCCL falls back to drmfd, which hangs or "
+        "aborts, even with "
         "CCL_ZE_IPC_EXCHANGE=sockets.",
         "docker run --cap-add SYS_PTRACE --security-opt seccomp=unconfined -v /dev/dri/by-path:/dev/dri/by-path ...",
         _gh("uxlfoundation/oneCCL/issues/217", "uxlfoundation/oneCCL/issues/213"),
@@ -150,9 +156,11 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         "device_lost",
         r"(UR_RESULT|ZE_RESULT|PI)_ERROR_DEVICE_LOST|\bDEVICE_LOST\b",
-        "The kernel reset the card. Known causes: oneCCL 2022.0 and 2022.1 on several Arc B cards, expandable segments, "
+        "The kernel reset the card. Known causes: oneCCL 2022.0 and 2022.1 on several Arc B cards, "
+        "expandable segments, "
         "driver defects.",
-        "sudo dmesg | grep -E 'xe|i915' | tail; export CCL_ALLREDUCE=ring; unset PYTORCH_ALLOC_CONF PYTORCH_CUDA_ALLOC_CONF",
+        "sudo dmesg | grep -E 'xe|i915' | tail; export CCL_ALLREDUCE=ring; unset PYTORCH_ALLOC_CONF "
+        "PYTORCH_CUDA_ALLOC_CONF",
         _gh(
             "uxlfoundation/oneCCL/issues/215",
             "vllm-project/vllm/issues/50545",
@@ -163,11 +171,14 @@ SIGNATURES: tuple[Signature, ...] = (
     ),
     Signature(
         "engine_reset",
-        r"(?i)\b(xe|i915)\b.*(engine reset|timedout job|gpu hang|guc.{0,20}(timeout|timed out|reset))|\bGuC timeouts?\b",
+        r"(?i)\b(xe|i915)\b.*(engine reset|timedout job|gpu hang|guc.{0,20}(timeout|timed out|reset))|"
+        r"\bGuC timeouts?\b",
         "The kernel driver found the card hanging and reset it.",
         "xpu-shim doctor --group driver --group torch   # then see device_lost",
-        _gh("uxlfoundation/oneCCL/issues/215")
-        + ("https://github.com/search?q=%22XCCL+%2F+oneCCL+Known+Issues%22&type=code",),
+        _gh(
+            "uxlfoundation/oneCCL/issues/215",
+            "https://github.com/search?q=%22XCCL+%2F+oneCCL+Known+Issues%22&type=code",
+        ),
     ),
     Signature(
         "shm_broadcast",
@@ -234,16 +245,19 @@ SIGNATURES: tuple[Signature, ...] = (
     ),
     Signature(
         "shared_memory",
-        r"\bSIGBUS\b|\bBus error\b|insufficient shared memory \(shm\)|No space left on device.{0,40}/dev/shm|/dev/shm.{0,60}No space left",
+        r"\bSIGBUS\b|\bBus error\b|insufficient shared memory \(shm\)|No space left on "
+        r"device.{0,40}/dev/shm|/dev/shm.{0,60}No space left",
         "/dev/shm is full or too small: writing beyond it kills the process without a traceback.",
         "df -h /dev/shm; docker run --ipc=host ...   # or --shm-size 16g",
         _gh("sgl-project/sglang/pull/40720", "sgl-project/sglang/pull/39891"),
     ),
     Signature(
         "ray_memory_monitor",
-        r"exceeds the memory usage threshold of [\d.]+.{0,10}Ray killed|Task was killed due to the node running low on memory|"
+        r"exceeds the memory usage threshold of [\d.]+.{0,10}Ray killed|Task was killed due to the node "
+        r"running low on memory|"
         r"killed by the Ray memory monitor",
-        "The host ran out of memory. On XPU each worker can map every visible card's memory; address space (VmPeak) does not "
+        "The host ran out of memory. On XPU each worker can map every visible card's memory; address "
+        "space (VmPeak) does not "
         "count.",
         "xpu-shim doctor --group memory; export NEOReadDebugKeys=1 EnableDeferBacking=0   # not "
         "RAY_memory_monitor_refresh_ms=0, the kernel kills then",
@@ -267,7 +281,8 @@ SIGNATURES: tuple[Signature, ...] = (
     Signature(
         "digest",
         r"AuthenticationError: digest received was wrong",
-        "Two processes of one job have different multiprocessing keys, as under Ray, and share a tensor by file descriptor.",
+        "Two processes of one job have different multiprocessing keys, as under Ray, and share a tensor "
+        "by file descriptor.",
         "run with the shim, or torch.multiprocessing.set_sharing_strategy('file_system')",
         _gh("sgl-project/sglang/pull/40720", "sgl-project/sglang/pull/39891"),
     ),
@@ -348,12 +363,16 @@ SIGNATURES: tuple[Signature, ...] = (
         r"data_ptr\(\).{0,40}_local_shard|_local_shard.{0,10}data_ptr\(\)",
         "torch before 2.11 returns signed addresses from data_ptr() on XPU, and FSDP1's offload compares them.",
         "pip install 'torch>=2.11' for XPU, or strategy=fsdp2",
-        _gh("pytorch/pytorch/pull/135567", "pytorch/pytorch/issues/135550")
-        + ("https://github.com/kahlun/verl/commit/51ad12a15d0ec635367745690156a2cb73045934",),
+        _gh(
+            "pytorch/pytorch/pull/135567",
+            "pytorch/pytorch/issues/135550",
+            "https://github.com/kahlun/verl/commit/51ad12a15d0ec635367745690156a2cb73045934",
+        ),
     ),
     Signature(
         "flash_attn",
-        r"No module named 'flash_attn|FlashAttention2 has been toggled on, but it cannot be used|local variable '(un)?pad_input'|"
+        r"No module named 'flash_attn|FlashAttention2 has been toggled on, but it cannot be used|local "
+        r"variable '(un)?pad_input'|"
         r"flash_attn seems to be not installed",
         "flash_attn exists for CUDA only; the model or verl asked for it.",
         "run with the shim; else +actor_rollout_ref.model.override_config.attn_implementation=sdpa",
@@ -374,7 +393,8 @@ SIGNATURES: tuple[Signature, ...] = (
     # -- installation ------------------------------------------------------------------------------------------------
     Signature(
         "mixed_oneapi",
-        r"LIBUR_LOADER_[\d.]+\W{0,2} not found|lib(sycl|ur_loader)\.so\.\d+.{0,60}(not found|cannot open shared object)|RuntimeError: UR error",
+        r"LIBUR_LOADER_[\d.]+\W{0,2} not found|lib(sycl|ur_loader)\.so\.\d+.{0,60}(not found|cannot open "
+        r"shared object)|RuntimeError: UR error",
         "A sourced oneAPI (setvars.sh) is found before the libraries of the torch wheels.",
         "start a new shell without `source setvars.sh`; env -u LD_LIBRARY_PATH <command>",
         _gh(
@@ -404,7 +424,8 @@ SIGNATURES: tuple[Signature, ...] = (
     ),
     Signature(
         "ipex",
-        r"Intel.{0,20}Extension for PyTorch\*? needs to work with PyTorch|intel_extension_for_pytorch.{0,120}undefined symbol",
+        r"Intel.{0,20}Extension for PyTorch\*? needs to work with PyTorch|"
+        r"intel_extension_for_pytorch.{0,120}undefined symbol",
         "An intel_extension_for_pytorch of another torch release is imported; it ended with 2.8.",
         "pip uninstall -y intel-extension-for-pytorch oneccl-bind-pt",
         _gh("intel/intel-extension-for-pytorch/issues/867", "intel/intel-extension-for-pytorch/issues/865"),

@@ -16,14 +16,12 @@ FLAGS = "docker run --cap-add SYS_PTRACE --security-opt seccomp=unconfined ..."
 @check(
     "container.pidfd",
     "a rank may fetch another rank's file descriptors (pidfd_getfd)",
-    "oneCCL exchanges memory handles that way. Where it is forbidden: `pidfd is not supported, fallbacks to drmfd exchange "
-    "mode`, and then `zeMemOpenIpcHandle` errors or a hang without end. CCL_ZE_IPC_EXCHANGE=sockets does not help: oneCCL "
+    "oneCCL exchanges memory handles that way. Where it is forbidden: `pidfd is not supported, fallbacks "
+    "to drmfd exchange "
+    "mode`, and then `zeMemOpenIpcHandle` errors or a hang without end. CCL_ZE_IPC_EXCHANGE=sockets does "
+    "not help: oneCCL "
     "falls back to drmfd all the same.",
     "https://github.com/uxlfoundation/oneCCL/issues/217",
-    reports=(
-        "https://github.com/uxlfoundation/oneCCL/issues/213",
-        "https://github.com/SergiioB/intel-arc-pro-b70-inference-cookbook/issues/8",
-    ),
 )
 def pidfd(machine: Machine) -> Finding:
     if len(machine.cards) < 2:
@@ -50,7 +48,8 @@ def pidfd(machine: Machine) -> Finding:
 @check(
     "container.by_path",
     "/dev/dri/by-path is there",
-    "oneCCL opens it: `ze_fd_manager.cpp:144 init_device_fds: EXCEPTION: opendir failed: could not open device directory`.",
+    "oneCCL opens it: `ze_fd_manager.cpp:144 init_device_fds: EXCEPTION: opendir failed: could not open "
+    "device directory`.",
     "https://github.com/uxlfoundation/oneCCL/issues/217",
 )
 def by_path(machine: Machine) -> Finding:

@@ -49,9 +49,9 @@ def level_zero_loader(machine: Machine) -> Finding:
 @check(
     "driver.level_zero_driver",
     "one Level Zero GPU driver (libze_intel_gpu.so)",
-    "Without it the loader finds no GPU: `XPU device count is zero!`. With two, which one is loaded is a matter of luck.",
+    "Without it the loader finds no GPU: `XPU device count is zero!`. With two, which one is loaded is a "
+    "matter of luck.",
     "https://dgpu-docs.intel.com/driver/installation.html",
-    reports=("https://github.com/vllm-project/vllm/issues/48953", "https://github.com/intel/llm-scaler/issues/486"),
 )
 def level_zero_driver(machine: Machine) -> Finding:
     drivers = level_zero_drivers(machine)
@@ -69,18 +69,10 @@ def level_zero_driver(machine: Machine) -> Finding:
 @check(
     "driver.free_memory",
     "the driver tells how much memory is free",
-    "vLLM on an empty card: `ValueError: Free memory on device xpu:0 (0.0/22.71 GiB) on startup is less than desired GPU "
+    "vLLM on an empty card: `ValueError: Free memory on device xpu:0 (0.0/22.71 GiB) on startup is less "
+    "than desired GPU "
     "memory utilization`, or a KV cache of the wrong size.",
     "https://github.com/vllm-project/vllm/pull/49482",
-    reports=(
-        "https://github.com/vllm-project/vllm/pull/53990",
-        "https://github.com/vllm-project/vllm/pull/47820",
-        "https://github.com/vllm-project/vllm/pull/47134",
-        "https://github.com/vllm-project/vllm/pull/47016",
-        "https://github.com/pytorch/pytorch/issues/161381",
-        "https://github.com/sgl-project/sglang-omni/pull/994",
-        "https://github.com/sgl-project/sglang/pull/35474",
-    ),
 )
 def free_memory(machine: Machine) -> Finding:
     if not machine.cards:
@@ -101,10 +93,6 @@ def free_memory(machine: Machine) -> Finding:
     "the driver is not one that breaks oneDNN on Arc A",
     "`could not create a primitive` with CL_OUT_OF_HOST_MEMORY in every linear layer, whatever the selector says.",
     "https://github.com/intel/compute-runtime/issues/963",
-    reports=(
-        "https://github.com/intel/intel-extension-for-pytorch/issues/508",
-        "https://github.com/intel/ipex-llm/issues/11305",
-    ),
 )
 def arc_a_regression(machine: Machine) -> Finding:
     cards = [gpu for gpu in machine.cards if gpu.device_id in ARC_A]
@@ -156,7 +144,6 @@ def opencl(machine: Machine) -> Finding:
     "Arc B cards on an old kernel hang or are not driven at all: GuC timeouts, "
     "`zeMemOpenIpcHandle, code: ZE_RESULT_ERROR_INVALID_ARGUMENT`, `UR_RESULT_ERROR_DEVICE_LOST`.",
     "https://github.com/vllm-project/vllm/issues/48953",
-    reports=("https://github.com/intel/llm-scaler/issues/486",),
 )
 def kernel(machine: Machine) -> Finding:
     cards = battlemage(machine)
@@ -176,13 +163,6 @@ def kernel(machine: Machine) -> Finding:
     "no GPU has hung since the last boot",
     "The kernel reset a card: what ran there ends with `UR_RESULT_ERROR_DEVICE_LOST`, and a job beside it may hang.",
     "https://docs.kernel.org/gpu/xe/xe_devcoredump.html",
-    reports=(
-        "https://github.com/uxlfoundation/oneCCL/issues/215",
-        "https://github.com/vllm-project/vllm/issues/50545",
-        "https://github.com/intel/llm-scaler/issues/684",
-        "https://github.com/intel/intel-xpu-backend-for-triton/issues/5999",
-        "https://github.com/search?q=%22XCCL+%2F+oneCCL+Known+Issues%22&type=code",
-    ),
 )
 def gpu_hangs(machine: Machine) -> Finding:
     if not machine.gpus:

@@ -26,10 +26,10 @@ def _cards(machine: Machine) -> list[Card]:
 @check(
     "environment.selector",
     "ONEAPI_DEVICE_SELECTOR is not set",
-    "It takes oneDNN's OpenCL device away (`could not create a primitive`), breaks Triton (`0 active drivers ([])`), and "
+    "It takes oneDNN's OpenCL device away (`could not create a primitive`), breaks Triton (`0 active "
+    "drivers ([])`), and "
     "bare ids such as 0,1 make `import torch` crash. The shim removes it in the processes it acts in.",
     "https://github.com/ray-project/ray/pull/64440",
-    reports=("https://github.com/kahlun/verl/pull/1",),
 )
 def selector(machine: Machine) -> Finding:
     value = machine.environ.get(SELECTOR)
@@ -92,14 +92,10 @@ def hierarchy(machine: Machine) -> Finding:
 @check(
     "environment.ranks",
     "as many ranks a node as visible devices",
-    "More ranks than devices: two share one (`oversubscription case is detected`, `XPU out of memory`). Fewer: cards idle; "
+    "More ranks than devices: two share one (`oversubscription case is detected`, `XPU out of memory`). "
+    "Fewer: cards idle; "
     "one process never uses more than one.",
     "https://github.com/huggingface/transformers/issues/34881",
-    reports=(
-        "https://github.com/verl-project/verl/pull/7917",
-        "https://github.com/kahlun/verl/pull/1",
-        "https://github.com/vllm-project/vllm/pull/56015",
-    ),
 )
 def ranks(machine: Machine) -> Finding:
     text = machine.environ.get("LOCAL_WORLD_SIZE", "")
@@ -118,15 +114,9 @@ def ranks(machine: Machine) -> Finding:
     "environment.one_card_masks",
     "ranks of one group do not see one card each",
     "oneCCL needs the devices of a communicator visible in every process: `comm_dev_uuids is not sub-vector of "
-    "node_dev_uuids`, then `zeMemOpenIpcHandle ... ZE_RESULT_ERROR_INVALID_ARGUMENT` or a hang at the first collective.",
+    "node_dev_uuids`, then `zeMemOpenIpcHandle ... ZE_RESULT_ERROR_INVALID_ARGUMENT` or a hang at the "
+    "first collective.",
     "https://github.com/uxlfoundation/oneCCL/issues/217",
-    reports=(
-        "https://github.com/vllm-project/vllm/pull/53076",
-        "https://github.com/vllm-project/vllm/pull/39856",
-        "https://github.com/huggingface/trl/pull/6787",
-        "https://github.com/huggingface/trl/pull/6786",
-        "https://github.com/SergiioB/intel-arc-pro-b70-inference-cookbook/issues/8",
-    ),
 )
 def one_card_masks(machine: Machine) -> Finding:
     if len(machine.gpus) < 2:
@@ -151,7 +141,6 @@ def one_card_masks(machine: Machine) -> Finding:
     "On XPU they lose the device in the first large all_reduce (`UR_RESULT_ERROR_DEVICE_LOST`) or hang the first FSDP2 "
     "step. PYTORCH_CUDA_ALLOC_CONF reaches XPU too.",
     "https://github.com/intel/torch-xpu-ops/issues/4427",
-    reports=("https://github.com/pytorch/torchtitan/pull/3890",),
 )
 def expandable_segments(machine: Machine) -> Finding:
     facts = Facts(machine.environ, (), ())
@@ -175,14 +164,10 @@ SCHEDULER_PATH = {
 @check(
     "environment.scheduler_path",
     "nothing sends collectives to oneCCL's scheduler path",
-    "There averages abort: `average operation is not supported for the scheduler path`. With the shim they are sums and "
+    "There averages abort: `average operation is not supported for the scheduler path`. With the shim "
+    "they are sums and "
     "divisions, so this is slow, not fatal. CCL_ZE_CACHE=0 costs about 39 %.",
     "https://github.com/intel/torch-xpu-ops/issues/2361",
-    reports=(
-        "https://github.com/intel/torch-xpu-ops/pull/2691",
-        "https://github.com/search?q=%22TCP-KVS%22+%22average+operation%22+ezpz&type=code",
-        "https://github.com/kahlun/verl/pull/1",
-    ),
 )
 def scheduler_path(machine: Machine) -> Finding:
     forcing = [
@@ -227,14 +212,10 @@ def old_workarounds(machine: Machine) -> Finding:
 @check(
     "environment.launcher",
     "oneCCL is told who launches the ranks, or not at all",
-    "`could not get local_idx/count from environment variables`, or `did not find MPI-launcher specific variables, switch "
+    "`could not get local_idx/count from environment variables`, or `did not find MPI-launcher specific "
+    "variables, switch "
     "to ATL/OFI` and every rank believes itself alone.",
     "https://github.com/huggingface/accelerate/issues/2340",
-    reports=(
-        "https://github.com/huggingface/accelerate/issues/3664",
-        "https://github.com/intel/intel-extension-for-pytorch/issues/810",
-        "https://github.com/intel/llm-scaler/issues/723",
-    ),
 )
 def launcher(machine: Machine) -> Finding:
     environ = machine.environ
@@ -245,7 +226,8 @@ def launcher(machine: Machine) -> Finding:
         if missing and "LOCAL_RANK" in environ:
             return error(
                 f"CCL_PROCESS_LAUNCHER=none without {' and '.join(missing)}",
-                "export CCL_LOCAL_RANK=$LOCAL_RANK CCL_LOCAL_SIZE=$LOCAL_WORLD_SIZE   # in each rank; or unset CCL_PROCESS_LAUNCHER",
+                "export CCL_LOCAL_RANK=$LOCAL_RANK CCL_LOCAL_SIZE=$LOCAL_WORLD_SIZE   # in each rank; or "
+                "unset CCL_PROCESS_LAUNCHER",
             )
     elif value in ("hydra", "pmix", "torchrun") and value != "torchrun" and not under_mpi:
         return error(f"CCL_PROCESS_LAUNCHER={value}, and no MPI started this process", "unset CCL_PROCESS_LAUNCHER")

@@ -21,10 +21,6 @@ def _listed(items: Iterable[str]) -> str:
     "discrete Intel GPUs that this process can use",
     f"Without one nothing runs on xpu: {COUNT_ZERO}.",
     "https://dgpu-docs.intel.com/driver/installation.html",
-    reports=(
-        "https://github.com/THUDM/slime/issues/388",
-        "https://github.com/pytorch/pytorch/issues/138347",
-    ),
 )
 def gpus(machine: Machine) -> Finding:
     if machine.cards:
@@ -64,7 +60,8 @@ def kernel_driver(machine: Machine) -> Finding:
         return ok(f"{len(devices)} of {len(devices)} have one")
     return error(
         _listed(f"8086:{device_id:04x} at {address} has none" for address, device_id in driverless.items()),
-        "sudo modprobe xe && sudo dmesg | grep -E ' xe | i915 ' | tail   # needs a kernel that knows the card; see link",
+        "sudo modprobe xe && sudo dmesg | grep -E ' xe | i915 ' | tail   # needs a kernel that knows the "
+        "card; see link",
     )
 
 
@@ -98,10 +95,6 @@ def device_files(machine: Machine) -> Finding:
     "`XPU device count is zero!` although `sudo` sees the cards: the user is not in the group that owns /dev/dri, or "
     "the group has another number in the container.",
     "https://github.com/intel/llm-scaler/issues/370",
-    reports=(
-        "https://github.com/open-edge-platform/geti/issues/5387",
-        "https://github.com/open-edge-platform/physical-ai-studio/issues/417",
-    ),
 )
 def permissions(machine: Machine) -> Finding:
     nodes = [f"/dev/dri/{gpu.node}" for gpu in machine.gpus if machine.exists(f"/dev/dri/{gpu.node}")]
@@ -137,12 +130,6 @@ def _group_name(machine: Machine, gid: int) -> str | None:
     "With a mask that leaves the integrated GPU, everything runs there: 6 to 10 times slower, "
     "`could not create a primitive`, `PI_ERROR_INVALID_DEVICE`.",
     "https://github.com/intel/AI-Playground/issues/79",
-    reports=(
-        "https://github.com/intel/intel-extension-for-pytorch/issues/536",
-        "https://github.com/intel/AI-Playground/issues/249",
-        "https://github.com/openvinotoolkit/openvino/pull/33066",
-        "https://github.com/intel/torch-xpu-ops/pull/3946",
-    ),
 )
 def integrated(machine: Machine) -> Finding:
     from xpu_shim.doctor.facts import visible
@@ -178,7 +165,8 @@ def resizable_bar(machine: Machine) -> Finding:
         return ok(f"windows of {min(known.values()) / GIB:.0f} GiB and more")
     return warning(
         _listed(f"{describe(gpu)}: {size >> 20} MiB" for gpu, size in small.items()),
-        "sudo lspci -vv -d 8086: | grep -i -A1 'resizable bar'   # enable 'Above 4G Decoding' and 'Re-Size BAR' in the BIOS",
+        "sudo lspci -vv -d 8086: | grep -i -A1 'resizable bar'   # enable 'Above 4G Decoding' and "
+        "'Re-Size BAR' in the BIOS",
     )
 
 
@@ -207,7 +195,8 @@ def virtual_machine(machine: Machine) -> Finding:
 @check(
     "hardware.numa",
     "every card tells its NUMA node on a machine with several",
-    "Ranks are bound to the CPUs next to their card; where the firmware does not say, they are not bound and run slower.",
+    "Ranks are bound to the CPUs next to their card; where the firmware does not say, they are not bound "
+    "and run slower.",
     "https://github.com/verl-project/verl/pull/5627",
 )
 def numa(machine: Machine) -> Finding:
@@ -223,5 +212,6 @@ def numa(machine: Machine) -> Finding:
         return ok(_listed(f"{gpu.node}: node {gpu.numa_node}" for gpu in machine.cards))
     return warning(
         _listed(describe(gpu) for gpu in unknown) + f" tell none; the machine has {len(nodes)}",
-        "numactl --hardware && sudo dmidecode -t slot   # a BIOS update often adds it; else bind with numactl --cpunodebind",
+        "numactl --hardware && sudo dmidecode -t slot   # a BIOS update often adds it; else bind with "
+        "numactl --cpunodebind",
     )

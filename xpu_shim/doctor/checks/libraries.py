@@ -23,10 +23,6 @@ SHELL = (
     "`ImportError: libur_loader.so.0: version LIBUR_LOADER_0.10 not found`, `libsycl.so.7: cannot open shared object "
     "file`, `RuntimeError: UR error`, or a segmentation fault: LD_LIBRARY_PATH wins over the wheel's libraries.",
     "https://github.com/pytorch/pytorch/issues/149953",
-    reports=(
-        "https://github.com/pytorch/pytorch/issues/180948",
-        "https://github.com/intel/intel-xpu-backend-for-triton/issues/3095",
-    ),
 )
 def setvars(machine: Machine) -> Finding:
     if machine.installed("intel-sycl-rt") is None:
@@ -71,7 +67,8 @@ def two_runtimes(machine: Machine) -> Finding:
 @check(
     "driver.oneccl_root",
     "oneCCL's own variables point at the oneCCL that torch uses",
-    "CCL_ROOT of another oneCCL makes it load that one's kernels and plugins: hangs and `unexpected` errors at the first "
+    "CCL_ROOT of another oneCCL makes it load that one's kernels and plugins: hangs and `unexpected` "
+    "errors at the first "
     "collective.",
     "https://github.com/uxlfoundation/oneCCL/issues/212",
 )

@@ -28,10 +28,10 @@ def _gib(size: float) -> str:
     "memory.shm_size",
     "/dev/shm is large enough",
     "A short /dev/shm (64 MiB in a default container) kills without a traceback: `Bus error`, SIGBUS, exit code -7, "
-    "`OSError: [Errno 28] No space left on device`. verl's weight sync wants 2 GiB a rollout rank there, Ray and oneCCL "
+    "`OSError: [Errno 28] No space left on device`. verl's weight sync wants 2 GiB a rollout rank there, "
+    "Ray and oneCCL "
     "their share.",
     "https://github.com/verl-project/verl/pull/7917",
-    reports=("https://github.com/sgl-project/sglang/pull/40720", "https://github.com/sgl-project/sglang/pull/39891"),
 )
 def shm_size(machine: Machine) -> Finding:
     if not machine.exists("/dev/shm"):
@@ -77,11 +77,6 @@ def shm_free(machine: Machine) -> Finding:
     "With several visible cards each worker's host memory grows by the cards' memory: the host runs out, Ray kills "
     "(`exceeds the memory usage threshold`) or the kernel does.",
     "https://github.com/vllm-project/vllm/issues/53822",
-    reports=(
-        "https://github.com/vllm-project/vllm/pull/56012",
-        "https://github.com/vllm-project/vllm/pull/46226",
-        "https://github.com/kahlun/verl/pull/1",
-    ),
 )
 def host_budget(machine: Machine) -> Finding:
     if not machine.cards:
@@ -101,7 +96,8 @@ def host_budget(machine: Machine) -> Finding:
         return ok(evidence)
     return warning(
         evidence,
-        "export NEOReadDebugKeys=1 EnableDeferBacking=0   # against doubled backing; else fewer cards: ZE_AFFINITY_MASK",
+        "export NEOReadDebugKeys=1 EnableDeferBacking=0   # against doubled backing; else fewer cards: "
+        "ZE_AFFINITY_MASK",
     )
 
 
@@ -129,7 +125,8 @@ def _cgroup_room(machine: Machine) -> int | None:
 @check(
     "memory.cgroup",
     "the container's memory limit leaves room",
-    "The kernel kills at the limit, often the raylet: `SIGKILL`, `exit code 137`, `The actor is dead because its worker "
+    "The kernel kills at the limit, often the raylet: `SIGKILL`, `exit code 137`, `The actor is dead "
+    "because its worker "
     "process has died`.",
     "https://docs.kernel.org/admin-guide/cgroup-v2.html#memory-interface-files",
 )
@@ -149,7 +146,8 @@ def cgroup(machine: Machine) -> Finding:
 @check(
     "memory.ray_threshold",
     "the host is not near the point where Ray kills workers",
-    "`Memory on the node ... exceeds the memory usage threshold of 0.95. Ray killed this worker`. What counts is MemAvailable, "
+    "`Memory on the node ... exceeds the memory usage threshold of 0.95. Ray killed this worker`. What "
+    "counts is MemAvailable, "
     "not address space: a VmPeak of terabytes is harmless.",
     "https://github.com/kahlun/verl/pull/1",
 )

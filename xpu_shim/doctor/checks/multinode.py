@@ -14,7 +14,8 @@ INTERFACES = ("FI_TCP_IFACE", "CCL_KVS_IFACE", "GLOO_SOCKET_IFNAME", "TP_SOCKET_
 @check(
     "multinode.host_name",
     "the host name is not a loopback address",
-    "Other nodes are told 127.0.1.1 and wait: `Gloo connectFullMesh failed`, `connection refused`, rendezvous time-outs.",
+    "Other nodes are told 127.0.1.1 and wait: `Gloo connectFullMesh failed`, `connection refused`, "
+    "rendezvous time-outs.",
     "https://docs.pytorch.org/docs/stable/elastic/rendezvous.html",
 )
 def host_name(machine: Machine) -> Finding:
@@ -99,7 +100,8 @@ def ray_address(machine: Machine) -> Finding:
 @check(
     "multinode.proxy",
     "the HTTP proxy is not used between local processes",
-    "gRPC and HTTP clients of Ray and vLLM go to the proxy: `failed to connect to all addresses`, `503 Service Unavailable` "
+    "gRPC and HTTP clients of Ray and vLLM go to the proxy: `failed to connect to all addresses`, `503 "
+    "Service Unavailable` "
     "from 127.0.0.1, or a wait without end.",
     "https://grpc.github.io/grpc/core/md_doc_environment_variables.html",
 )
@@ -126,7 +128,8 @@ def proxy(machine: Machine) -> Finding:
 @check(
     "multinode.forwarding",
     "settings of this shell reach the Ray workers",
-    "Workers of a running cluster have the environment of `ray start`, not of this shell; without the shim CCL_ and ZE_ "
+    "Workers of a running cluster have the environment of `ray start`, not of this shell; without the "
+    "shim CCL_ and ZE_ "
     "settings are lost on the way.",
     "https://docs.ray.io/en/latest/ray-core/handling-dependencies.html",
 )

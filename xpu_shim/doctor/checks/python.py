@@ -63,13 +63,6 @@ def version(machine: Machine) -> Finding:
     "a fresh interpreter has the shim's hook",
     "Without the hook nothing is patched, and nobody says so: verl takes the machine for NVIDIA's or for a CPU.",
     "https://docs.python.org/3/library/site.html",
-    reports=(
-        "https://github.com/verl-project/verl/issues/6403",
-        "https://github.com/verl-project/verl/pull/7371",
-        "https://github.com/verl-project/verl/pull/6119",
-        "https://github.com/verl-project/verl/pull/6607",
-        "https://github.com/verl-project/verl/pull/5943",
-    ),
 )
 def hook(machine: Machine) -> Finding:
     if machine.environ.get("XPU_SHIM") == "0":
@@ -83,14 +76,16 @@ def hook(machine: Machine) -> Finding:
         return ok(f"{machine.python} has it, from {os.path.dirname(answer['package'] or '') or 'an armed parent'}")
     return error(
         f"{machine.python} has not (sitecustomize that ran: {answer['sitecustomize'] or 'none'})",
-        f"{machine.python} -m pip install --force-reinstall --no-deps xpu-shim   # not with -S, not on PYTHONPATH alone",
+        f"{machine.python} -m pip install --force-reinstall --no-deps xpu-shim   # not with -S, not on "
+        f"PYTHONPATH alone",
     )
 
 
 @check(
     "python.sitecustomize",
     "only one installed package ships sitecustomize.py",
-    "Wheels with a top-level sitecustomize.py overwrite each other silently, and removing one removes the file of both. "
+    "Wheels with a top-level sitecustomize.py overwrite each other silently, and removing one removes the "
+    "file of both. "
     "The shim also starts from xpu_shim.pth, which is not affected.",
     "https://github.com/conda-forge/python-feedstock/issues/730",
 )
@@ -147,7 +142,8 @@ def settings(machine: Machine) -> Finding:
 @check(
     "python.launcher",
     "the programs on PATH belong to this interpreter",
-    "`torchrun`, `ray` and `vllm` of another environment start an interpreter without the shim, or without torch for XPU.",
+    "`torchrun`, `ray` and `vllm` of another environment start an interpreter without the shim, or "
+    "without torch for XPU.",
     "https://docs.python.org/3/library/venv.html",
 )
 def launcher(machine: Machine) -> Finding:

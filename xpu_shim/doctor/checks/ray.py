@@ -22,7 +22,6 @@ def _ray(machine: Machine) -> str | None:
     "Ray before 2.58 writes ONEAPI_DEVICE_SELECTOR=0,1 without a backend, with which torch's import crashes; without "
     "the patch for its release verl ends with `ValueError: Total available GPUs 0 is less than total desired GPUs`.",
     "https://github.com/ray-project/ray/pull/64440",
-    reports=("https://github.com/ray-project/ray/issues/66167",),
 )
 def version(machine: Machine) -> Finding:
     found = _ray(machine)
@@ -36,10 +35,10 @@ def version(machine: Machine) -> Finding:
 @check(
     "ray.memory_monitor",
     "Ray's memory monitor is on",
-    "Switched off, the kernel kills instead of Ray, and it may take the driver or the raylet. The monitor does not count "
+    "Switched off, the kernel kills instead of Ray, and it may take the driver or the raylet. The monitor "
+    "does not count "
     "address space (VmPeak); what fills the host is real: workers map every visible card's memory.",
     "https://github.com/vllm-project/vllm/issues/53822",
-    reports=("https://github.com/kahlun/verl/pull/1",),
 )
 def memory_monitor(machine: Machine) -> Finding:
     if _ray(machine) is None:
@@ -49,7 +48,8 @@ def memory_monitor(machine: Machine) -> Finding:
         return ok(f"refresh {value or 250} ms")
     return warning(
         "RAY_memory_monitor_refresh_ms=0 switches it off",
-        "unset RAY_memory_monitor_refresh_ms   # see memory.host_budget; RAY_memory_usage_threshold=0.98 leaves more room",
+        "unset RAY_memory_monitor_refresh_ms   # see memory.host_budget; RAY_memory_usage_threshold=0.98 "
+        "leaves more room",
     )
 
 
@@ -59,7 +59,6 @@ def memory_monitor(machine: Machine) -> Finding:
     "Ray up to 2.57 reads the ONEAPI_DEVICE_SELECTOR one, Ray from 2.58 on the ZE_AFFINITY_MASK one. The other is "
     "ignored, and verl believes something else than Ray does: every rank on device 0.",
     "https://github.com/vllm-project/vllm/pull/58079",
-    reports=("https://github.com/vllm-project/vllm/pull/22413",),
 )
 def noset(machine: Machine) -> Finding:
     found = _ray(machine)
@@ -100,7 +99,6 @@ def cuda_visible_devices(machine: Machine) -> Finding:
     "Ray counts cards through dpctl in every worker, which starts Level Zero; a mask that Ray writes afterwards is "
     "ignored, and every rank computes on device 0.",
     "https://github.com/intel/torch-xpu-ops/issues/2089",
-    reports=("https://github.com/vllm-project/vllm/pull/58079",),
 )
 def dpctl(machine: Machine) -> Finding:
     if _ray(machine) is None:

@@ -8,6 +8,7 @@ import re
 from xpu_shim.core.versions import within
 from xpu_shim.doctor.check import Finding, check, error, ok, skipped, warning
 from xpu_shim.doctor.facts import (
+    DATA_CENTER_MAX,
     battlemage,
     describe,
     ended,
@@ -32,7 +33,6 @@ REINSTALL = f"pip install --force-reinstall torch --index-url <the XPU index nam
     "A CUDA, ROCm or CPU wheel on an Intel machine: `RuntimeError: PyTorch was compiled without CUDA support`, "
     "`AssertionError: Torch not compiled with XPU enabled`.",
     XPU_WHEEL,
-    reports=("https://github.com/pytorch/pytorch/issues/189811", "https://github.com/vllm-project/vllm/issues/39170"),
 )
 def build(machine: Machine) -> Finding:
     found = torch_build(machine)
@@ -49,20 +49,10 @@ def build(machine: Machine) -> Finding:
 @check(
     "torch.version",
     "torch is a release the patches know",
-    "Outside the range patches stay off (`skipped` in `xpu-shim run`), and what they cure comes back; before 2.11 FSDP1 "
+    "Outside the range patches stay off (`skipped` in `xpu-shim run`), and what they cure comes back; "
+    "before 2.11 FSDP1 "
     "offload fails with `AssertionError` on data_ptr(), and torch.xpu lacks functions.",
     "https://github.com/pytorch/pytorch/pull/135567",
-    reports=(
-        "https://github.com/pytorch/pytorch/issues/135550",
-        "https://github.com/kahlun/verl/commit/51ad12a15d0ec635367745690156a2cb73045934",
-        "https://github.com/huggingface/accelerate/pull/3772",
-        "https://github.com/pytorch/pytorch/issues/127929",
-        "https://github.com/pytorch/pytorch/pull/165510",
-        "https://github.com/pytorch/pytorch/issues/142096",
-        "https://github.com/intel/torch-xpu-ops/issues/2042",
-        "https://github.com/intel/torch-xpu-ops/issues/1328",
-        "https://github.com/intel/torch-xpu-ops/issues/986",
-    ),
 )
 def version(machine: Machine) -> Finding:
     found = torch_build(machine)
@@ -122,7 +112,8 @@ def device_count(machine: Machine) -> Finding:
     if seen == 0:
         return error(
             f"torch counts 0, sysfs shows {expected}",
-            f"export LD_LIBRARY_PATH={prefix}/lib   # then: sycl-ls; and see hardware.permissions, driver.level_zero_driver",
+            f"export LD_LIBRARY_PATH={prefix}/lib   # then: sycl-ls; and see hardware.permissions, "
+            f"driver.level_zero_driver",
         )
     return warning(
         f"torch counts {seen}, sysfs and the mask say {expected}",
@@ -135,10 +126,6 @@ def device_count(machine: Machine) -> Finding:
     "torch was built with the xccl backend",
     "`RuntimeError: No backend type associated with device type xpu`, `c10d::allgather_ not implemented for XPU`.",
     "https://github.com/pytorch/pytorch/issues/142096",
-    reports=(
-        "https://github.com/search?q=%22No+backend+type+associated+with+device+type+xpu%22+ezpz&type=code",
-        "https://github.com/intel/torch-xpu-ops/issues/2042",
-    ),
 )
 def xccl(machine: Machine) -> Finding:
     if xpu_build(machine) is None:
@@ -156,7 +143,6 @@ def xccl(machine: Machine) -> Finding:
     "the oneAPI wheels are the ones torch was built with",
     "Another oneCCL, SYCL or Triton than torch pins: `undefined symbol`, `version LIBUR_LOADER_0.10 not found`, hangs.",
     "https://github.com/uxlfoundation/oneCCL/issues/215",
-    reports=("https://github.com/vllm-project/vllm/issues/48953",),
 )
 def runtime_versions(machine: Machine) -> Finding:
     from packaging.requirements import InvalidRequirement, Requirement
@@ -198,10 +184,10 @@ def runtime_versions(machine: Machine) -> Finding:
 @check(
     "torch.oneccl_arc_b",
     "oneCCL is not a release that hangs on several Arc B cards",
-    "Any all_reduce hangs, with GuC timeouts and `UR_RESULT_ERROR_DEVICE_LOST (20)`: oneCCL 2022.0 and 2022.1 on Arc Pro "
+    "Any all_reduce hangs, with GuC timeouts and `UR_RESULT_ERROR_DEVICE_LOST (20)`: oneCCL 2022.0 and "
+    "2022.1 on Arc Pro "
     "B60. CCL_ALLREDUCE=ring works, about 30 % slower.",
     "https://github.com/uxlfoundation/oneCCL/issues/215",
-    reports=("https://github.com/vllm-project/vllm/issues/50545",),
 )
 def oneccl_arc_b(machine: Machine) -> Finding:
     cards = battlemage(machine)
@@ -223,10 +209,10 @@ def oneccl_arc_b(machine: Machine) -> Finding:
 @check(
     "torch.ipc_handle_cache",
     "oneCCL's cache of IPC handles is off where it goes stale",
-    "A GPU page fault and then an endless wait in ze_base_entry::is_event_completed once a peer's buffer is reallocated; "
+    "A GPU page fault and then an endless wait in ze_base_entry::is_event_completed once a peer's buffer "
+    "is reallocated; "
     "`No available shared memory broadcast block` follows.",
     "https://github.com/uxlfoundation/oneCCL/issues/212",
-    reports=("https://github.com/vllm-project/vllm/issues/41663", "https://github.com/vllm-project/vllm/pull/50887"),
 )
 def ipc_handle_cache(machine: Machine) -> Finding:
     found = torch_build(machine)
@@ -264,9 +250,9 @@ def fsdp1_broadcast(machine: Machine) -> Finding:
 @check(
     "torch.ipex",
     "no intel_extension_for_pytorch, and no oneccl_bindings_for_pytorch",
-    "IPEX ended with 2.8; imported into another torch it breaks it (`undefined symbol`, `needs to work with PyTorch 2.8`).",
+    "IPEX ended with 2.8; imported into another torch it breaks it (`undefined symbol`, `needs to work "
+    "with PyTorch 2.8`).",
     "https://github.com/intel/intel-extension-for-pytorch/issues/867",
-    reports=("https://github.com/intel/intel-extension-for-pytorch/issues/865",),
 )
 def ipex(machine: Machine) -> Finding:
     names = ("intel-extension-for-pytorch", "oneccl-bind-pt", "ipex-llm")
@@ -282,7 +268,6 @@ def ipex(machine: Machine) -> Finding:
     "torch.compile, which verl uses for the entropy, and vLLM's kernels: `RuntimeError: 0 active drivers ([]). There "
     "should only be one.`",
     "https://github.com/intel/intel-xpu-backend-for-triton",
-    reports=("https://github.com/intel/intel-xpu-backend-for-triton/issues/3095",),
 )
 def triton(machine: Machine) -> Finding:
     if xpu_build(machine) is None:
@@ -293,7 +278,8 @@ def triton(machine: Machine) -> Finding:
         return error(
             f"triton {plain} (for CUDA) is installed" + (f" over {xpu}" if xpu else ""),
             "pip uninstall -y triton && pip install --force-reinstall --no-deps "
-            f"{f'{xpu}=={machine.packages[xpu].version}' if xpu else 'triton-xpu'} --index-url <the XPU index of {XPU_WHEEL}>",
+            f"{f'{xpu}=={machine.packages[xpu].version}' if xpu else 'triton-xpu'} --index-url <the XPU "
+            f"index of {XPU_WHEEL}>",
         )
     if xpu is None and plain is None:
         return warning("no Triton is installed", REINSTALL)
@@ -303,7 +289,8 @@ def triton(machine: Machine) -> Finding:
 @check(
     "torch.pyzes",
     "devices can be counted without starting Level Zero",
-    "`torch.xpu.is_available()` starts Level Zero, and from then on ZE_AFFINITY_MASK is ignored: every rank on device 0. "
+    "`torch.xpu.is_available()` starts Level Zero, and from then on ZE_AFFINITY_MASK is ignored: every "
+    "rank on device 0. "
     "torch from 2.13 on asks pyzes instead where it is installed.",
     "https://github.com/intel/torch-xpu-ops/issues/2089",
 )
@@ -313,3 +300,24 @@ def pyzes(machine: Machine) -> Finding:
         return skipped("only XPU builds of torch from 2.13 on")
     have = machine.installed("pyzes")
     return ok(f"pyzes {have}") if have else warning("pyzes is not installed", "pip install pyzes")
+
+
+@check(
+    "torch.host_copies",
+    "copies to host memory are complete when torch says so",
+    "With torch up to 2.13 on Data Center GPU Max a non_blocking copy to host memory may still run when its event is "
+    "waited for: offloaded parameters or optimizer state are stale or zero, without an error.",
+    "https://github.com/pytorch/pytorch/pull/189980",
+)
+def host_copies(machine: Machine) -> Finding:
+    found = xpu_build(machine)
+    cards = [gpu for gpu in machine.cards if gpu.device_id in DATA_CENTER_MAX]
+    if found is None or not cards:
+        return skipped("only an XPU build with Data Center GPU Max cards")
+    if number(found.version) >= (2, 14):
+        return ok(f"torch {found.version}")
+    return warning(
+        f"torch {found.version} with {describe(cards[0])}",
+        "on the command line: actor_rollout_ref.actor.fsdp_config.param_offload=False "
+        "actor_rollout_ref.actor.fsdp_config.optimizer_offload=False   # or torch 2.14",
+    )

@@ -16,7 +16,6 @@ SUPPORTED = ("0.7.1", "0.10")
     "Outside the range patches stay off, and the machine is CUDA or CPU to verl: `Unknown device: cpu for model_type: "
     "language_model`, `KeyError: 'NPU'`.",
     "https://github.com/verl-project/verl/pull/7371",
-    reports=("https://github.com/verl-project/verl/pull/7184",),
 )
 def version(machine: Machine) -> Finding:
     found = machine.installed("verl")
@@ -34,7 +33,6 @@ def version(machine: Machine) -> Finding:
     "VERL_PLATFORM leaves verl on Intel",
     "With another platform verl computes on `cuda`: `AssertionError: Torch not compiled with CUDA enabled`.",
     "https://github.com/verl-project/verl/issues/6403",
-    reports=("https://github.com/verl-project/verl-hardware-plugin/pull/22",),
 )
 def platform(machine: Machine) -> Finding:
     value = machine.environ.get("VERL_PLATFORM", "").strip().lower()
@@ -48,9 +46,9 @@ def platform(machine: Machine) -> Finding:
 @check(
     "verl.plugins",
     "verl's plugin list does not shut the shim's safety net out",
-    "Where the start-up files do not run (`python -S`, a clobbered sitecustomize), verl's plugin entry point starts the shim.",
+    "Where the start-up files do not run (`python -S`, a clobbered sitecustomize), verl's plugin entry "
+    "point starts the shim.",
     "https://github.com/verl-project/verl-hardware-plugin",
-    reports=("https://github.com/verl-project/verl-hardware-plugin/pull/32",),
 )
 def plugins(machine: Machine) -> Finding:
     value = machine.environ.get("VERL_USE_EXTERNAL_PLUGINS", "").strip()
@@ -64,7 +62,8 @@ def plugins(machine: Machine) -> Finding:
 @check(
     "verl.transfer_queue",
     "TransferQueue is installed for verl's default trainer",
-    "`ModuleNotFoundError: No module named 'transfer_queue'` at the start of main_ppo: from 0.9.1 on its default trainer "
+    "`ModuleNotFoundError: No module named 'transfer_queue'` at the start of main_ppo: from 0.9.1 on its "
+    "default trainer "
     "needs it, and only the extra verl-core brings it.",
     "https://github.com/verl-project/verl",
 )
@@ -86,7 +85,6 @@ def transfer_queue(machine: Machine) -> Finding:
     "flash_attn is compiled for CUDA; on xpu its import or its first call fails (`libcudart.so.12: cannot open shared "
     "object file`). Without it the shim's patches give verl what it takes from it.",
     "https://github.com/verl-project/verl/pull/7033",
-    reports=("https://github.com/verl-project/verl/pull/7917",),
 )
 def flash_attn(machine: Machine) -> Finding:
     found = machine.installed("flash-attn")
@@ -101,19 +99,10 @@ def flash_attn(machine: Machine) -> Finding:
     "verl.attention_kernels",
     "flash attention is available as a hub kernel, or not asked for",
     "attn_implementation=flash_attention_2 works on XPU only through the package `kernels` and a kernel from the hub; "
-    "offline or without it: `FlashAttention2 has been toggled on, but it cannot be used`. With sdpa and a padded batch the "
+    "offline or without it: `FlashAttention2 has been toggled on, but it cannot be used`. With sdpa and a "
+    "padded batch the "
     "math backend takes 7 times the memory.",
     "https://github.com/huggingface/transformers/pull/41956",
-    reports=(
-        "https://github.com/huggingface/transformers/issues/45399",
-        "https://github.com/huggingface/transformers/pull/48252",
-        "https://github.com/microsoft/VibeVoice/pull/209",
-        "https://github.com/intel/torch-xpu-ops/issues/2390",
-        "https://github.com/intel/torch-xpu-ops/issues/2232",
-        "https://github.com/intel/torch-xpu-ops/issues/1749",
-        "https://github.com/intel/torch-xpu-ops/issues/2489",
-        "https://github.com/pytorch/pytorch/issues/135085",
-    ),
 )
 def attention_kernels(machine: Machine) -> Finding:
     if xpu_build(machine) is None or machine.installed("transformers") is None:
@@ -142,9 +131,9 @@ def attention_kernels(machine: Machine) -> Finding:
 @check(
     "verl.nvtx",
     "no nvtx package that hides the profiler's own markers",
-    "verl's extra verl-core installs nvtx; where it is importable verl takes NVTX ranges, which no Intel profiler shows.",
+    "verl's extra verl-core installs nvtx; where it is importable verl takes NVTX ranges, which no Intel "
+    "profiler shows.",
     "https://github.com/verl-project/verl/pull/7917",
-    reports=("https://github.com/verl-project/verl-hardware-plugin/pull/22",),
 )
 def nvtx(machine: Machine) -> Finding:
     if machine.installed("verl") is None or not (machine.cards or xpu_build(machine)):

@@ -41,7 +41,6 @@ def _requirements(machine: Machine) -> list[str]:
     "A CUDA or CPU build on Intel cards: `RuntimeError: Failed to infer device type`, `No module named "
     "'vllm_xpu_kernels'`, `PyTorch was compiled without CUDA support`.",
     INSTALL,
-    reports=("https://github.com/vllm-project/vllm/issues/39170",),
 )
 def build(machine: Machine) -> Finding:
     found = _vllm(machine)
@@ -60,13 +59,10 @@ def build(machine: Machine) -> Finding:
 @check(
     "vllm.version",
     "vLLM is a release the patches know",
-    "Outside the range patches stay off. Before 0.33 `device_ids` is ignored on XPU in some releases, and the profiling "
+    "Outside the range patches stay off. Before 0.33 `device_ids` is ignored on XPU in some releases, and "
+    "the profiling "
     "assertion `Error in memory profiling` was wrong before 0.17.",
     "https://github.com/vllm-project/vllm/pull/56015",
-    reports=(
-        "https://github.com/vllm-project/vllm/pull/33358",
-        "https://github.com/vllm-project/vllm/pull/39856",
-    ),
 )
 def version(machine: Machine) -> Finding:
     found = _vllm(machine)
@@ -112,10 +108,6 @@ def torch_pin(machine: Machine) -> Finding:
     "verl asks for it by default: `ValueError: Sleep mode is not supported on current platform.` Without sleep the KV "
     "cache stays on the card while the actor trains.",
     "https://github.com/vllm-project/vllm/pull/37149",
-    reports=(
-        "https://github.com/vllm-project/vllm/pull/23704",
-        "https://github.com/intel/llm-scaler/issues/568",
-    ),
 )
 def sleep_mode(machine: Machine) -> Finding:
     found = _vllm(machine)
@@ -136,7 +128,8 @@ def sleep_mode(machine: Machine) -> Finding:
         return ok(f"vLLM {found} with xpumem_allocator")
     return warning(
         "; ".join(reasons),
-        "add actor_rollout_ref.rollout.free_cache_engine=False and lower actor_rollout_ref.rollout.gpu_memory_utilization, "
+        "add actor_rollout_ref.rollout.free_cache_engine=False and lower "
+        "actor_rollout_ref.rollout.gpu_memory_utilization, "
         f"or: {BUILD}",
     )
 
