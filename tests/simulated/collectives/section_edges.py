@@ -145,6 +145,31 @@ def wrong_arguments_are_torch_errors() -> list[str]:
     return answers
 
 
+@check
+def backend_called_directly() -> list[Any]:
+    """Past the process group: the backend object itself."""
+    backend = c.group._get_backend(c.device("xpu"))
+    tensor, options = xpu(1.0), dist.AllreduceOptions()
+    options.reduceOp = AVG
+    counted()
+    backend.allreduce([tensor], options).wait()
+    output, scatter = xpu(0.0), dist.ReduceScatterOptions()
+    scatter.reduceOp = AVG
+    backend._reduce_scatter_base(output, xpu(*[1.0] * c.ranks), scatter).wait()
+    largest = xpu(1.0)
+    options.reduceOp = MAX
+    backend.allreduce([largest], options).wait()
+    return [tensor.item(), output.item(), largest.item(), "all_reduce:avg" in counted()]
+
+
+@check
+def methods_pickle() -> bool:
+    import pickle
+
+    method = dist.ProcessGroup.allreduce
+    return pickle.loads(pickle.dumps(method)) is method
+
+
 # Autograd
 
 

@@ -146,12 +146,12 @@ def statistics() -> list[float]:
 
 
 MICRO_BATCHES = {
-    # The number of micro batches: one rank needs two, the other three; their sum is more than there are sequences.
-    "micro_batch_count": lambda: micro_batches([[5, 5, 5, 1], [8, 8, 8, 1]], 12),
+    # The number of micro batches: one rank needs two, the other three; their sum is more than one has sequences.
+    "micro_batch_count": lambda: micro_batches([[5] * 4, [5] * 6], 12),
     # The longest sequence: within the limit on every rank, the sum of them is not.
     "longest_sequence": lambda: micro_batches([[9, 1, 1, 1, 1, 1], [8, 2, 1, 1, 1, 1]], 12),
-    # Whether it fits: on one rank it does, on the other three sequences of 8 do not fit into two batches of 12.
-    "fits_everywhere": lambda: micro_batches([[6, 6, 6, 2, 1, 1], [8, 8, 8, 0, 0, 0]], 12),
+    # Whether it fits: four times 6 fit into two batches of 12, on the other rank 24 tokens do not.
+    "fits_everywhere": lambda: micro_batches([[6] * 4, [5, 5, 5, 5, 4]], 12),
 }
 
 FUNCTIONS = {

@@ -18,7 +18,7 @@ class RanksError(AssertionError):
 
 
 def run(
-    sections: tuple[str, ...], ranks: int, folder: Path, limit: float = 240, **environment: str
+    sections: tuple[str, ...], ranks: int, folder: Path, limit: float = 400, **environment: str
 ) -> list[dict[str, Any]]:
     """Run sections (`section_<name>.py`) on `ranks` ranks; each writes `<rank>.json` into `folder`.
 

@@ -24,6 +24,8 @@ EXPECTED = {
     # 4 * 0.5 + 8 * 0.25
     "premultiplied": [4.0] * 6,
     "failed_call_leaves_the_tensor": ["refused True", True, 6.0, 10.0],
+    "backend_called_directly": [1.5, 1.5, 2.0, False],
+    "methods_pickle": True,
     "autograd_does_not_notice": {"leaf": 3.0, "version": 0, "inference": 3.0, "grad": None},
     "sums_keep_their_work": {"sum": True, "average": True, "cpu": True, "cpu_maximum": True},
     "finishing_work": {

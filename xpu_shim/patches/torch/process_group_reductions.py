@@ -17,6 +17,11 @@ PATCH = Patch(
         "torch.distributed.distributed_c10d:ProcessGroup.reduce_scatter_single_coalesced?",
         "torch.distributed.distributed_c10d:ProcessGroup._start_coalescing",
         "torch.distributed.distributed_c10d:ProcessGroup._end_coalescing",
+        "torch.distributed.distributed_c10d:ProcessGroupXCCL.allreduce?",
+        "torch.distributed.distributed_c10d:ProcessGroupXCCL.allreduce_coalesced?",
+        "torch.distributed.distributed_c10d:ProcessGroupXCCL.reduce?",
+        "torch.distributed.distributed_c10d:ProcessGroupXCCL.reduce_scatter?",
+        "torch.distributed.distributed_c10d:ProcessGroupXCCL._reduce_scatter_base?",
     ),
     why=(
         "verl averages losses, validation losses and timings with `torch.distributed.all_reduce(..., op=AVG)`: oneCCL "
@@ -26,9 +31,10 @@ PATCH = Patch(
     ),
     how=(
         "Wraps the reducing methods of the ProcessGroup class, below every function of torch.distributed and "
-        "torch.distributed.nn. AVG and PREMUL_SUM on xpu tensors become SUM and a scaling. MIN, MAX and PRODUCT are "
-        "tried once per process group on two elements at first use and computed on the CPU half of the group only if "
-        "they come out wrong. SUM and other devices pass with the same arguments and the same Work."
+        "torch.distributed.nn, and those of the xccl backend for whoever calls it directly. AVG and PREMUL_SUM on xpu "
+        "tensors become SUM and a scaling. MIN, MAX and PRODUCT are tried once per process group on two elements at "
+        "first use, and computed on the CPU half of the group only if they come out wrong. SUM and other devices pass "
+        "with the same arguments and the same Work."
     ),
     upstream=(
         "https://github.com/intel/torch-xpu-ops/issues/2361",
@@ -51,9 +57,18 @@ def apply(install: Install) -> None:
     from xpu_shim.collectives.settings import averages_by_sum
 
     averages = averages_by_sum()
-    methods = vars(install.module.ProcessGroup)
-    for form in requests.FORMS:
-        if form.method in methods:
-            install.replace(f"ProcessGroup.{form.method}", process_group.reduction(form, averages))
-    install.replace("ProcessGroup._start_coalescing", process_group.start_coalescing)
-    install.replace("ProcessGroup._end_coalescing", process_group.end_coalescing)
+    for name in ("ProcessGroup", "ProcessGroupXCCL"):
+        owner = getattr(install.module, name, None)
+        for form in requests.FORMS:
+            if hasattr(owner, form.method):
+                replace(install, owner, form.method, process_group.reduction(form, averages))
+    owner = install.module.ProcessGroup
+    replace(install, owner, "_start_coalescing", process_group.start_coalescing)
+    replace(install, owner, "_end_coalescing", process_group.end_coalescing)
+
+
+def replace(install: Install, owner: type, method: str, make) -> None:
+    """Replace a method, under a name by which it can be found: the extension's methods have none that pickles."""
+    install.replace(f"{owner.__name__}.{method}", make)
+    replacement = vars(owner)[method]
+    replacement.__module__, replacement.__qualname__ = install.module.__name__, f"{owner.__name__}.{method}"
