@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import socket
@@ -41,14 +42,19 @@ def my_seat(rank: int) -> Seat:
     return Seat(rank, socket.gethostname(), index, uuid, os.environ.get(MASK))
 
 
+#: How often this process made a default group; part of the keys, because a store may outlive its group.
+_generation = itertools.count()
+
+
 def exchange(store: Any, seat: Seat, world_size: int) -> list[Seat]:
     """Every rank's seat, through the group's store: needs no collective, so a rank without the shim cannot hang it.
 
     Raises:
         torch.distributed.DistStoreError: if some rank did not answer within the limit.
     """
-    store.set(f"xpu_shim/seat/{seat.rank}", json.dumps(seat))
-    keys = [f"xpu_shim/seat/{rank}" for rank in range(world_size)]
+    prefix = f"xpu_shim/seat/{next(_generation)}"
+    store.set(f"{prefix}/{seat.rank}", json.dumps(seat))
+    keys = [f"{prefix}/{rank}" for rank in range(world_size)]
     store.wait(keys, TIMEOUT)
     return [Seat(*json.loads(store.get(key))) for key in keys]
 

@@ -41,7 +41,7 @@ MANAGER = "IntelGPUAcceleratorManager"
 
 
 def apply(install: Install) -> None:
-    from xpu_shim.devices.machine import remember_mask
+    from xpu_shim.devices import launch
     from xpu_shim.devices.settings import wants_intel
 
     if not wants_intel():
@@ -49,7 +49,7 @@ def apply(install: Install) -> None:
     if install.module.__name__ == "ray._private.accelerators":
         install.replace("get_accelerator_manager_for_resource", intel_for_gpu)
         return
-    remember_mask()  # Ray has not narrowed it yet
+    launch.prepare()  # a worker imports Ray first: now Ray has not narrowed the mask yet
     install.replace(f"{MANAGER}.get_current_node_num_accelerators", count)
     install.replace(f"{MANAGER}.get_current_node_accelerator_type", accelerator_type)
     install.replace(f"{MANAGER}.get_visible_accelerator_ids_env_var", mask_variable)

@@ -30,19 +30,10 @@ PATCH = Patch(
 def apply(install: Install) -> None:
     import os
 
-    from xpu_shim.core.log import warn_once
-    from xpu_shim.devices.machine import remember_mask
-    from xpu_shim.intel import environment
-    from xpu_shim.intel.visibility import VisibilityError
+    from xpu_shim.devices import launch
 
     before = dict(os.environ)
-    try:
-        changes = environment.apply(os.environ, install.module.__version__)
-    except VisibilityError as error:
-        # Importing torch is not the place to stop a program; the first use of a device is, with the same words.
-        warn_once(str(error))
-        changes = ()
-    remember_mask()
+    changes = launch.prepare(install.module.__version__)
 
     def undo():
         for change in changes:
