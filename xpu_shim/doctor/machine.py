@@ -147,11 +147,13 @@ class Machine:
     # -- files ---------------------------------------------------------------------------------------------------
 
     def path(self, path: str) -> str:
-        """Where an absolute path of this machine really is."""
+        """Where an absolute path of this machine really is; a path that is below `root` already stays."""
         sysfs = self.environ.get("XPU_SHIM_SYSFS")
         if sysfs and (path == "/sys" or path.startswith("/sys/")):
             return sysfs + path[len("/sys") :]
-        return path if self.root == "/" else os.path.join(self.root, path.lstrip("/"))
+        if self.root == "/" or path.startswith(self.root.rstrip("/") + "/"):
+            return path
+        return os.path.join(self.root, path.lstrip("/"))
 
     @property
     def sysfs(self) -> str:

@@ -28,7 +28,7 @@ def setvars(machine: Machine) -> Finding:
     if machine.installed("intel-sycl-rt") is None:
         return skipped("torch's oneAPI runtime is not installed as wheels (intel-sycl-rt)")
     own = [os.path.realpath(folder) for folder in wheel_folders(machine)]
-    foreign = [folder for folder in library_path(machine) if os.path.realpath(folder) not in own]
+    foreign = [folder for folder in library_path(machine) if os.path.realpath(machine.path(folder)) not in own]
     shadowing = [path for name in SHADOWED for path in find_library(machine, name, foreign)]
     if shadowing:
         shown = ", ".join(shadowing[:3]) + (f" and {len(shadowing) - 3} more" if len(shadowing) > 3 else "")
@@ -81,6 +81,6 @@ def oneccl_root(machine: Machine) -> Finding:
         return ok(f"CCL_ROOT is not set; the wheel is oneccl {wheel}")
     package = machine.packages["oneccl"].metadata
     prefix = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(package))))
-    if os.path.realpath(root).startswith(os.path.realpath(prefix)):
+    if os.path.realpath(machine.path(root)).startswith(os.path.realpath(prefix)):
         return ok(f"CCL_ROOT={root}")
     return warning(f"CCL_ROOT={root}, but torch uses the wheel oneccl {wheel}", "unset CCL_ROOT CCL_CONFIGURATION")

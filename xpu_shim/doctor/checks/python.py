@@ -154,7 +154,7 @@ def launcher(machine: Machine) -> Finding:
     foreign = {
         name: path
         for name, path in found.items()
-        if os.path.dirname(os.path.abspath(path)) != own and os.path.exists(machine.path(os.path.join(own, name)))
+        if os.path.dirname(machine.path(path)) != own and os.path.exists(machine.path(os.path.join(own, name)))
     }
     if not foreign:
         return ok(", ".join(found.values()))

@@ -318,6 +318,7 @@ def host_copies(machine: Machine) -> Finding:
         return ok(f"torch {found.version}")
     return warning(
         f"torch {found.version} with {describe(cards[0])}",
-        "on the command line: actor_rollout_ref.actor.fsdp_config.param_offload=False "
+        "export XPU_SHIM_WEIGHT_SYNC_PINNED=0; on the command line: "
+        "actor_rollout_ref.actor.fsdp_config.param_offload=False "
         "actor_rollout_ref.actor.fsdp_config.optimizer_offload=False   # or torch 2.14",
     )
