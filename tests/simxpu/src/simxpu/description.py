@@ -111,7 +111,9 @@ class Card:
         )
 
 
-_ELEMENT = re.compile(r"(?P<model>[a-z][a-z0-9]*?)(?:x(?P<count>\d+))?(?:@(?P<size>[\d.]+)(?P<unit>[kmgt]i?b?))?", re.I)
+_ELEMENT = re.compile(
+    f"(?P<model>{'|'.join(MODELS)})" + r"(?:x(?P<count>\d+))?(?:@(?P<size>[\d.]+)(?P<unit>[kmgt])i?b?)?", re.IGNORECASE
+)
 _UNITS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 
@@ -134,15 +136,16 @@ def parse(description: str) -> list[Card]:
 
     wanted: list[tuple[Model, int]] = []
     for element in description.replace(" ", "").split("+"):
-        text = f"{DEFAULT_MODEL}x{element.split('@')[0]}{element[len(element.split('@')[0]):]}" if element[:1].isdigit() else element
+        # A bare number counts cards of the default model.
+        text = re.sub(r"^(\d+)", rf"{DEFAULT_MODEL}x\1", element)
         match = _ELEMENT.fullmatch(text)
-        model = MODELS.get(match["model"].lower()) if match else None
-        if match is None or model is None:
-            raise refuse(f"{element!r} is not a known model" if element else "an element is empty")
+        if match is None:
+            raise refuse(f"cannot read {element!r}" if element else "an element is empty")
+        model = MODELS[match["model"].lower()]
         memory = model.tile_memory
         if match["size"]:
             try:
-                memory = int(float(match["size"]) * _UNITS[match["unit"][0].lower()])
+                memory = int(float(match["size"]) * _UNITS[match["unit"].lower()])
             except ValueError:
                 raise refuse(f"{match['size']!r} is not a size") from None
             if memory < 1 << 20:

@@ -13,7 +13,10 @@ DEFAULT_TORCH_XPU = "20260000"
 #: Name, default and meaning of each variable, for ``simxpu info`` and the README.
 VARIABLES = {
     "SIMXPU": ("0", "1 turns the simulated devices on"),
-    "SIMXPU_DEVICES": (DEFAULT_DEVICES, "the machine: a number of B60 cards, or e.g. B60x4, Max1550x2, iGPU+B60x2, B60x2@1GiB"),
+    "SIMXPU_DEVICES": (
+        DEFAULT_DEVICES,
+        "the machine: a number of B60 cards, or e.g. B60x4, Max1550x2, iGPU+B60x2, B60x2@1GiB",
+    ),
     "SIMXPU_FAULTS": ("", "faults to switch on (name) or off (-name), separated by commas; see simxpu faults"),
     "SIMXPU_TORCH_XPU": (DEFAULT_TORCH_XPU, "what torch.version.xpu reports"),
     "SIMXPU_MACHINE": ("", "name of the machine; processes share card memory only within one machine"),

@@ -115,7 +115,14 @@ def _bind(_C) -> None:
 def _rerun_torch_xpu() -> None:
     import torch.xpu
 
-    for name in ("torch.xpu._utils", "torch.xpu.streams", "torch.xpu", "torch.xpu.memory", "torch.xpu.random", "torch.xpu"):
+    for name in (
+        "torch.xpu._utils",
+        "torch.xpu.streams",
+        "torch.xpu",
+        "torch.xpu.memory",
+        "torch.xpu.random",
+        "torch.xpu",
+    ):
         importlib.reload(sys.modules[name])
 
 
