@@ -3,11 +3,11 @@
     SIMXPU=1 nice python sweeps/opinfo.py forward --dtype float32
     SIMXPU=1 nice python sweeps/opinfo.py gradient --dtype bfloat16
 
-Takes a long time (tens of minutes on one core). Prints a summary and the operators that differ, and writes both as JSON to
+Takes a few minutes on an idle core. Prints a summary and the operators that differ, and writes both as JSON to
 sweeps/results/. ``--start N`` continues after an operator that ended the process.
 
-Operators that the CPU does not have in the dtype asked for are compared in one it has. Samples that the CPU itself refuses,
-and samples that are not dense tensors, are left out.
+Operators that the CPU does not have in the dtype asked for are compared in one it has. Samples that the CPU itself
+refuses, and samples that are not dense tensors, are left out.
 """
 
 import argparse
@@ -112,7 +112,7 @@ def main() -> None:
         if args.what == "gradient" and not (op.supports_autograd and op.supports_dtype(wanted, "cpu")):
             continue
         dtypes = [wanted, torch.float32, torch.int64, torch.bool, torch.complex64]
-        dtype = next(d for d in dtypes if op.supports_dtype(d, "cpu"))
+        dtype = next((d for d in dtypes if op.supports_dtype(d, "cpu")), next(iter(op.dtypes)))
         try:
             generated = op.sample_inputs("cpu", dtype, requires_grad=args.what == "gradient")
             samples = [s for s in itertools.islice(generated, args.samples) if dense(s)]
