@@ -47,13 +47,16 @@ def _look(torch_is_ready: bool) -> Decision:
             f"XPU_SHIM={wanted!r} is not known; allowed are 0 (off), 1 (on whatever the machine is) and auto. "
             "Continuing as with auto."
         )
-    build = imported_torch_build() if "torch" in sys.modules else torch_build_on_disk()
+    imported = "torch" in sys.modules
+    build = imported_torch_build() if imported else torch_build_on_disk()
     if build is not None:
         if build["xpu"]:
             return Decision(True, f"torch is an XPU build ({build['xpu']})")
         for vendor in ("cuda", "hip"):
             if build[vendor]:
-                return Decision(False, f"torch is a {vendor.upper()} build ({build[vendor]})")
+                # What lies on disk can still be given an XPU device while it is imported (a backend plugin does).
+                active = False if torch_is_ready else None
+                return Decision(active, f"torch is a {vendor.upper()} build ({build[vendor]})")
     from xpu_shim.intel.devices import has_discrete_gpu
 
     if has_discrete_gpu():

@@ -193,15 +193,15 @@ def test_every_target_is_in_the_lock_for_some_release():
     ("files", "environment", "expected"),
     [
         ({"torch/version.py": "xpu = '20260000'\ncuda = None"}, {}, True),
-        ({"torch/version.py": "from typing import Optional\nxpu: Optional[str] = None\ncuda = '12.8'"}, {}, False),
-        ({"torch/version.py": "hip: str = '7.0'"}, {}, False),
+        ({"torch/version.py": "from typing import Optional\nxpu: Optional[str] = None\ncuda = '12.8'"}, {}, None),
+        ({"torch/version.py": "hip: str = '7.0'"}, {}, None),
         ({"torch/version.py": "cuda = None"}, {}, None),
         ({"torch/version.py": "cuda = None"}, {"XPU_SHIM": "1"}, True),
         ({"torch/version.py": "xpu = '20260000'"}, {"XPU_SHIM": "0"}, False),
         ({}, {}, None),
     ],
 )
-def test_activation_without_torch_imported(files, environment, expected, tmp_path, monkeypatch):
+def test_activation_before_torch_is_imported(files, environment, expected, tmp_path, monkeypatch):
     for name, text in files.items():
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -217,4 +217,31 @@ def test_activation_without_torch_imported(files, environment, expected, tmp_pat
     import xpu_shim.intel.devices  # noqa: F401
 
     assert activation.decide().active is expected
+    monkeypatch.setattr(activation, "_decided", None)
+
+
+@pytest.mark.parametrize(
+    ("version", "ready", "expected"),
+    [
+        ({"xpu": "20260000", "cuda": None}, False, True),
+        ({"xpu": None, "cuda": "12.8"}, True, False),
+        ({"xpu": None, "hip": "7.0"}, True, False),
+        ({"xpu": None, "cuda": "12.8"}, False, None),
+        ({"xpu": None, "cuda": None}, True, False),
+        ({"xpu": None, "cuda": None}, False, None),
+    ],
+)
+def test_activation_with_torch_imported(version, ready, expected, tmp_path, monkeypatch):
+    import importlib.machinery
+    import types
+
+    torch = types.ModuleType("torch")
+    torch.__spec__ = importlib.machinery.ModuleSpec("torch", None)
+    torch.__spec__._initializing = not ready
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    monkeypatch.setitem(sys.modules, "torch.version", types.SimpleNamespace(**version))
+    monkeypatch.setattr(activation, "_decided", None)
+    monkeypatch.setenv("XPU_SHIM_SYSFS", str(tmp_path / "no-sysfs"))
+    monkeypatch.delenv("XPU_SHIM", raising=False)
+    assert activation.decide(torch_is_ready=ready).active is expected
     monkeypatch.setattr(activation, "_decided", None)
