@@ -25,7 +25,7 @@ def main() -> None:
     if "--mesh" in sys.argv:
         mesh = init_device_mesh("xpu", (2, 1), mesh_dim_names=("replicate", "shard"))
         result["mesh"] = mesh["replicate"].size()
-    if "--numa" in sys.argv:
+    if "numa" in sys.argv:
         from verl.utils.distributed import set_numa_affinity
 
         set_numa_affinity()

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import re
 
 import pytest
 from running import ranks
 
 
 def results(text: str) -> list[dict]:
-    found = [json.loads(line.partition("RANK ")[2]) for line in text.splitlines() if "RANK {" in line]
+    # Two ranks may write on one line.
+    found = [json.loads(found) for found in re.findall(r"RANK (\{[^}]*\})", text)]
     return sorted(found, key=lambda result: result["rank"])
 
 
@@ -80,14 +82,14 @@ def two_numa_nodes(tmp_path):
 
 def test_ranks_are_bound_to_the_cpus_next_to_their_card(two_numa_nodes):
     root, near = two_numa_nodes
-    text = ranks("group_rank.py", 2, "xccl", "--numa", XPU_SHIM_SYSFS=root, SIMXPU_DEVICES="B60x2")
+    text = ranks("group_rank.py", 2, "xccl", "numa", XPU_SHIM_SYSFS=root, SIMXPU_DEVICES="B60x2")
     assert [result["cpus"] for result in results(text)] == [[cpu] for cpu in near]
     assert "pynvml not available" not in text
 
 
 def test_without_the_shim_ranks_are_not_bound(two_numa_nodes):
     root, _ = two_numa_nodes
-    arguments = ("group_rank.py", 2, "cpu:gloo,xpu:xccl", "--numa")
+    arguments = ("group_rank.py", 2, "cpu:gloo,xpu:xccl", "numa")
     text = ranks(*arguments, XPU_SHIM_SYSFS=root, SIMXPU_DEVICES="B60x2", XPU_SHIM="0")
     for result in results(text):
         assert result["cpus"] == sorted(os.sched_getaffinity(0))
