@@ -134,5 +134,5 @@ def run_together(programs: dict[Any, Callable[[], Any]]) -> dict[Any, Any]:
 def run(script: str, folder: Path, *arguments: str, limit: float = 280, path: tuple[Path, ...] = (), **environment):
     """Start a program with an output file as its first argument, wait, and return the JSON it wrote there."""
     process = start(script, folder, str(folder / "report.json"), *arguments, path=path, **environment)
-    finish(process, folder, limit)
+    finish(process, folder, limit, rank=environment.get("RANK", ""))
     return json.loads((folder / "report.json").read_text())

@@ -1,4 +1,4 @@
-"""Profiling of a rollout: verl's own vLLM server class, from its constructor, with a recorder in place of the engine."""
+"""Profiling of a rollout: verl's own vLLM server class, fully constructed, with a recorder in place of the engine."""
 
 from __future__ import annotations
 
