@@ -10,6 +10,7 @@ asynchronous code, or when one is handed to another thread, that is not always t
 from __future__ import annotations
 
 import threading
+from threading import get_ident
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -17,12 +18,15 @@ if TYPE_CHECKING:
 
 
 class Range:
-    """One range: its name, the stack of the thread that began it, and whether another thread has ended it."""
+    """One range: its name, the stack and the identity of the thread that began it, and whether somebody ended it."""
 
-    __slots__ = ("ended", "name", "stack")
+    __slots__ = ("ended", "name", "stack", "thread")
 
-    def __init__(self, name: str, stack: list[Range]) -> None:
-        self.name, self.stack, self.ended = name, stack, False
+    def __init__(self, name: str, stack: list[Range], thread: int) -> None:
+        self.name = name
+        self.stack = stack
+        self.thread = thread
+        self.ended = False
 
 
 class Ranges:
@@ -47,22 +51,23 @@ class Ranges:
             self._settle(stack)
         name = name if type(name) is str else str(name)
         self._push(name)
-        opened = Range(name, stack)
+        opened = Range(name, stack, get_ident())
         stack.append(opened)
         return opened
 
     def end(self, opened: Range) -> None:
         """End a range, in any order and on any thread; a second time does nothing."""
-        stack = opened.stack
-        if stack is not getattr(self._local, "stack", None):
-            opened.ended = True
+        if opened.ended:
             return
-        if stack and stack[-1] is opened:
+        opened.ended = True
+        stack = opened.stack
+        if opened.thread != get_ident():
+            return
+        if stack[-1] is opened:
             stack.pop()
             self._pop()
-        elif opened in stack:
+        else:
             self._end_below(stack, opened)
-        opened.ended = True
         if stack and stack[-1].ended:
             self._settle(stack)
 

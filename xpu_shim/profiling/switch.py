@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 from xpu_shim.profiling import settings
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from xpu_shim.profiling.ranges import Range, Ranges
 
 #: Whether markers send ranges now.
@@ -55,7 +57,7 @@ def end(reason: str) -> None:
 
 def ranges() -> Ranges:
     """The ranges of this process."""
-    global _ranges
+    global _ranges, start_range, end_range
     if _ranges is None:
         from xpu_shim.profiling.itt import backend
         from xpu_shim.profiling.ranges import Ranges
@@ -63,17 +65,22 @@ def ranges() -> Ranges:
         with _lock:
             if _ranges is None:
                 _ranges = Ranges(backend().push, backend().pop)
+                start_range, end_range = _ranges.begin, _ranges.end
     return _ranges
 
 
-def start_range(name: str) -> Range:
-    """Begin a range on this thread, whether markers are on or not."""
+def _begin_first(name: str) -> Range:
     return ranges().begin(name)
 
 
-def end_range(opened: Range) -> None:
-    """End a range that `start_range` began."""
+def _end_first(opened: Range) -> None:
     ranges().end(opened)
+
+
+#: Begins a range on this thread, whether markers are on or not; from the first use on `Ranges.begin` itself.
+start_range: Callable[[str], Range] = _begin_first
+#: Ends a range that `start_range` began.
+end_range: Callable[[Range], None] = _end_first
 
 
 def _update() -> None:
