@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 from contextlib import contextmanager
+from functools import cache
 
 from xpu_shim.profiling import switch
 from xpu_shim.profiling.ranges import Range
@@ -96,11 +97,14 @@ def annotated(func, name: str, foreign):
 def timer(original):
     """`marked_timer`: times the block as upstream does (nothing is recorded for one that raises), inside a range."""
 
+    # Upstream's generic one is a timer without markers.
+    plain = original if original.__module__ == "verl.utils.profiler.performance" else without_range
+
     def marked_timer(name, timing_raw, color=None, domain=None, category=None):
         if switch.on:
             return timed(name, timing_raw)
         if switch.ours or switch.is_intel():
-            return timed(name, timing_raw) if switch.on else without_range(name, timing_raw)
+            return timed(name, timing_raw) if switch.on else plain(name, timing_raw)
         return original(name, timing_raw, color, domain, category)
 
     return marked_timer
@@ -113,13 +117,19 @@ def without_range(name, timing_raw):
     return simple_timer(name, timing_raw)
 
 
+@cache
+def upstream_timer():
+    """The generator that upstream's own marker modules build their timers from."""
+    from verl.utils.profiler.performance import _timer
+
+    return _timer
+
+
 @contextmanager
 def timed(name, timing_raw):
     """Upstream's timer inside a range."""
-    from verl.utils.profiler.performance import _timer
-
     opened = switch.start_range(name)
     try:
-        yield from _timer(name, timing_raw)
+        yield from upstream_timer()(name, timing_raw)
     finally:
         switch.end_range(opened)
