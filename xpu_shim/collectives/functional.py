@@ -47,9 +47,39 @@ def _native(name: str) -> Callable[..., Any]:
     return torch.library.get_kernel(f"{NAMESPACE}::{name}", KEY).call_boxed
 
 
-def _passes(op: str, averages: bool) -> bool:
+_MEMBERS: Any = c10d.ReduceOp.RedOpType
+#: Operations by their number in C++.
+_NAMES: dict[int, str] = {int(value): name.lower() for name, value in _MEMBERS.__members__.items()}
+
+
+def operation(reduce_op: Any) -> str:
+    """The name of an operation in lower case, whatever torch passes it as.
+
+    A string up to torch 2.14; since 2.15 also a ReduceOp, which a kernel may see as the object or boxed.
+    """
+    if isinstance(reduce_op, str):
+        return reduce_op.lower()
+    boxed: Any = reduce_op
+    value = boxed.op() if isinstance(reduce_op, torch.ScriptObject) else getattr(reduce_op, "op", reduce_op)
+    return _NAMES.get(int(value), "")
+
+
+def _passes(reduce_op: Any, averages: bool) -> bool:
     """Whether an operation is none of ours."""
-    return op == "sum" or (not averages if op == "avg" else op.upper() not in CHECKED)
+    if type(reduce_op) is str and reduce_op == "sum":
+        return True
+    name = operation(reduce_op)
+    if name == "premul_sum":
+        return not averages or isinstance(reduce_op, torch.ScriptObject)  # whose factor cannot be read
+    return not averages if name == "avg" else name.upper() not in CHECKED
+
+
+def _scale(reduce_op: Any, group: Any) -> Scale | None:
+    """How an average or a sum of scaled inputs is made of a sum; None for other operations."""
+    name = operation(reduce_op)
+    if name == "avg":
+        return scaling.average(group.size())
+    return scaling.premultiplied(reduce_op) if name == "premul_sum" else None
 
 
 def _all_reduce(averages: bool) -> dict[str, Callable[..., Any]]:
@@ -59,24 +89,24 @@ def _all_reduce(averages: bool) -> dict[str, Callable[..., Any]]:
 
     # torch's own out-of-place kernels are a clone and the in-place kernel, too.
 
-    def all_reduce(keys: Any, input: Tensor, reduce_op: str, group_name: Any) -> Tensor:
+    def all_reduce(keys: Any, input: Tensor, reduce_op: Any, group_name: Any) -> Tensor:
         if _passes(reduce_op, averages):
             return native(keys, input, reduce_op, group_name)
         return all_reduce_(keys, _clone(input), reduce_op, group_name)
 
-    def all_reduce_(keys: Any, input: Tensor, reduce_op: str, group_name: Any) -> Tensor:
+    def all_reduce_(keys: Any, input: Tensor, reduce_op: Any, group_name: Any) -> Tensor:
         if _passes(reduce_op, averages):
             return native_(keys, input, reduce_op, group_name)
         run = lambda tensors, op: native_(keys, tensors[0], op, group_name)  # noqa: E731
         reduce_in_place([input], reduce_op, group_name, "functional all_reduce", run)
         return input
 
-    def all_reduce_coalesced(keys: Any, inputs: list[Tensor], reduce_op: str, group_name: Any) -> list[Tensor]:
+    def all_reduce_coalesced(keys: Any, inputs: list[Tensor], reduce_op: Any, group_name: Any) -> list[Tensor]:
         if _passes(reduce_op, averages):
             return native_many(keys, inputs, reduce_op, group_name)
         return all_reduce_coalesced_(keys, [_clone(tensor) for tensor in inputs], reduce_op, group_name)
 
-    def all_reduce_coalesced_(keys: Any, inputs: list[Tensor], reduce_op: str, group_name: Any) -> list[Tensor]:
+    def all_reduce_coalesced_(keys: Any, inputs: list[Tensor], reduce_op: Any, group_name: Any) -> list[Tensor]:
         if _passes(reduce_op, averages):
             return native_many_(keys, inputs, reduce_op, group_name)
         run = lambda tensors, op: native_many_(keys, tensors, op, group_name)  # noqa: E731
@@ -92,20 +122,20 @@ def _all_reduce(averages: bool) -> dict[str, Callable[..., Any]]:
 
 
 def reduce_in_place(
-    tensors: list[Tensor], op: str, group_name: Any, method: str, run: Callable[[list[Tensor], str], object]
+    tensors: list[Tensor], op: Any, group_name: Any, method: str, run: Callable[[list[Tensor], Any], object]
 ) -> None:
     """All-reduce tensors by an operation that needs care; to be waited for.
 
     Args:
         tensors: inputs and outputs.
-        op: "avg", "min", "max" or "product".
+        op: one that `_passes` does not pass.
         group_name: the process group, or its name.
         method: what to call it in verdicts and messages.
         run: the native in-place kernel on (tensors, operation).
     """
     group = _group(group_name)
-    if op == "avg":
-        scale = scaling.average(group.size())
+    scale = _scale(op, group)
+    if scale is not None:
         if scaling.choose(scale, tensors, in_place=True) is When.BEFORE:
             for tensor in tensors:
                 scale.scale_(tensor)
@@ -133,37 +163,37 @@ def _reduce_scatter(averages: bool) -> dict[str, Callable[..., Any]]:
     single, single_out = _native("reduce_scatter_tensor"), _native("reduce_scatter_tensor_out")
     many = _native("reduce_scatter_tensor_coalesced")
 
-    def reduce_scatter_tensor(keys: Any, input: Tensor, reduce_op: str, group_size: int, group_name: Any) -> Tensor:
+    def reduce_scatter_tensor(keys: Any, input: Tensor, reduce_op: Any, group_size: int, group_name: Any) -> Tensor:
         if _passes(reduce_op, averages):
             return single(keys, input, reduce_op, group_size, group_name)
 
-        def run(tensors: list[Tensor], op: str) -> list[Tensor]:
+        def run(tensors: list[Tensor], op: Any) -> list[Tensor]:
             return [single(keys, tensors[0], op, group_size, group_name)]
 
         return reduce_and_scatter([input], reduce_op, group_name, "functional reduce_scatter", run, run)[0]
 
     def reduce_scatter_tensor_out(
-        keys: Any, input: Tensor, reduce_op: str, group_size: int, group_name: Any, *, out: Tensor
+        keys: Any, input: Tensor, reduce_op: Any, group_size: int, group_name: Any, *, out: Tensor
     ) -> Tensor:
         if _passes(reduce_op, averages):
             return single_out(keys, input, reduce_op, group_size, group_name, out=out)
 
-        def run(tensors: list[Tensor], op: str) -> list[Tensor]:
+        def run(tensors: list[Tensor], op: Any) -> list[Tensor]:
             return [single_out(keys, tensors[0], op, group_size, group_name, out=out)]
 
-        def try_out(tensors: list[Tensor], op: str) -> list[Tensor]:
+        def try_out(tensors: list[Tensor], op: Any) -> list[Tensor]:
             return [single_out(keys, tensors[0], op, group_size, group_name, out=tensors[0].new_empty(2))]
 
         reduce_and_scatter([input], reduce_op, group_name, "functional reduce_scatter_out", run, try_out, [out])
         return out
 
     def reduce_scatter_tensor_coalesced(
-        keys: Any, inputs: list[Tensor], reduce_op: str, group_size: int, group_name: Any
+        keys: Any, inputs: list[Tensor], reduce_op: Any, group_size: int, group_name: Any
     ) -> list[Tensor]:
         if _passes(reduce_op, averages):
             return many(keys, inputs, reduce_op, group_size, group_name)
 
-        def run(tensors: list[Tensor], op: str) -> list[Tensor]:
+        def run(tensors: list[Tensor], op: Any) -> list[Tensor]:
             return list(many(keys, tensors, op, group_size, group_name))
 
         return reduce_and_scatter(inputs, reduce_op, group_name, "functional reduce_scatter_coalesced", run, run)
@@ -177,18 +207,18 @@ def _reduce_scatter(averages: bool) -> dict[str, Callable[..., Any]]:
 
 def reduce_and_scatter(
     inputs: list[Tensor],
-    op: str,
+    op: Any,
     group_name: Any,
     method: str,
-    run: Callable[[list[Tensor], str], list[Tensor]],
-    try_out: Callable[[list[Tensor], str], list[Tensor]],
+    run: Callable[[list[Tensor], Any], list[Tensor]],
+    try_out: Callable[[list[Tensor], Any], list[Tensor]],
     outputs: list[Tensor] | None = None,
 ) -> list[Tensor]:
     """Reduce-scatter tensors along dimension 0 by an operation that needs care; the results are to be waited for.
 
     Args:
         inputs: of shape (ranks * n, ...) each; kept as they are.
-        op: "avg", "min", "max" or "product".
+        op: one that `_passes` does not pass.
         group_name: the process group, or its name.
         method: what to call it in verdicts and messages.
         run: the native kernel on (tensors, operation).
@@ -200,8 +230,8 @@ def reduce_and_scatter(
     """
     group = _group(group_name)
     ranks = group.size()
-    if op == "avg":
-        scale = scaling.average(ranks)
+    scale = _scale(op, group)
+    if scale is not None:
         if scaling.choose(scale, inputs, in_place=False) is When.COPY:
             return run([scale.scaled(tensor) for tensor in inputs], "sum")
         results = run(inputs, "sum")
@@ -257,7 +287,7 @@ def _when_done(tensor: Tensor, step: Callable[[], object]) -> None:
     c10d._register_work(tensor, c10d.PythonCallbackWork(callback))
 
 
-def _wrong(group: Any, method: str, op: str, inputs: list[Tensor], attempt: Callable[[Tensor], Tensor]) -> bool:
+def _wrong(group: Any, method: str, op: Any, inputs: list[Tensor], attempt: Callable[[Tensor], Tensor]) -> bool:
     """Whether an operation has to go round through the CPU.
 
     Raises:
@@ -265,7 +295,7 @@ def _wrong(group: Any, method: str, op: str, inputs: list[Tensor], attempt: Call
     """
     if not inputs:
         return False
-    name = op.upper()
+    name = operation(op).upper()
     verdict = selftest.known(group, method, name)
     if verdict is None:
         verdict = selftest.check(group, method, name, inputs[0].device, attempt, lambda flags: add_up(group, flags))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import os
 import threading
@@ -36,7 +37,11 @@ def rows(context: Context) -> dict[str, Any]:
     """Check to `value` or `error`, with the patches on."""
     global c
     c = context
-    report: dict[str, Any] = {"premultiplied_off": outcome(premultiplied), "settings": settings()}
+    report: dict[str, Any] = {
+        "premultiplied_off": outcome(premultiplied),
+        "settings": settings(),
+        "retirement": outcome(retirement),
+    }
     with patched():
         for name, function in CHECKS.items():
             report[name] = outcome(function)
@@ -160,6 +165,27 @@ def backend_called_directly() -> list[Any]:
     options.reduceOp = MAX
     backend.allreduce([largest], options).wait()
     return [tensor.item(), output.item(), largest.item(), "all_reduce:avg" in counted()]
+
+
+@check
+def functional_with_reduce_op_objects() -> list[Any]:
+    """As torch 2.15 passes operations to the kernels: objects and enum values, also a scaled sum."""
+    from xpu_shim.collectives import functional
+
+    ops = torch.ops._c10d_functional
+    name = c.group.group_name
+    premultiplied_op = getattr(dist.ReduceOp, "PREMUL_SUM", None)
+    half = premultiplied_op(0.5) if callable(premultiplied_op) else dist._make_nccl_premul_sum(0.5)
+    results: list[Any] = []
+    for op in (AVG, dist.ReduceOp(AVG), half):
+        tensor = xpu(4.0)
+        functional.reduce_in_place([tensor], op, name, "test", lambda given, to: ops.all_reduce_(given[0], to, name))
+        run = lambda given, to: [ops.reduce_scatter_tensor(given[0], to, c.ranks, name)]  # noqa: E731
+        scattered = functional.reduce_and_scatter([xpu(*[4.0] * c.ranks)], op, name, "test", run, run)
+        results += [funcol.wait_tensor(tensor).item(), funcol.wait_tensor(scattered[0]).item()]
+    boxed = torch.classes.c10d.ReduceOp()  # a sum
+    names = [functional.operation(op) for op in ("MAX", MAX, dist.ReduceOp(MAX), boxed, half)]
+    return [*results, *names]
 
 
 @check
@@ -363,6 +389,37 @@ def cpu_average_stays_average() -> dict[str, int]:
 
 
 # Settings
+
+
+def retirement() -> dict[str, str]:
+    """The state of the FSDP2 patch on torch as it is, and on a torch that sums on xpu itself."""
+    from unittest import mock
+
+    import torch.distributed.fsdp._fully_shard._fsdp_collectives as module
+
+    from xpu_shim.core.apply import apply_patch, remove_patch
+    from xpu_shim.core.ledger import record
+
+    stock = module._get_gradient_divide_factors
+
+    # Wrapped, so that they have the signature of the release.
+    @functools.wraps(stock)
+    def summing(rs: Any, ar: Any, dtype: Any, device_type: str = "", factor: Any = None, force: bool = False) -> Any:
+        return stock(rs, ar, dtype, device_type, factor, force or device_type == "xpu")
+
+    @functools.wraps(stock)
+    def averaging_replicas(*arguments: Any) -> Any:
+        # As if only one leg of HSDP had been changed.
+        before, after, scatter, reduce = summing(*arguments)
+        return before, after, scatter, AVG if arguments[1] is not None else reduce
+
+    seen = {}
+    for name, function in {"stock": stock, "summing": summing, "half": averaging_replicas}.items():
+        with mock.patch.object(module, "_get_gradient_divide_factors", function):
+            apply_patch("torch.fsdp2_sum")
+            seen[name] = str(record("torch.fsdp2_sum"))
+            remove_patch("torch.fsdp2_sum")
+    return seen
 
 
 @contextlib.contextmanager

@@ -25,6 +25,7 @@ EXPECTED = {
     "premultiplied": [4.0] * 6,
     "failed_call_leaves_the_tensor": ["refused True", True, 6.0, 10.0],
     "backend_called_directly": [1.5, 1.5, 2.0, False],
+    "functional_with_reduce_op_objects": [6.0] * 6 + ["max", "max", "max", "sum", "premul_sum"],
     "methods_pickle": True,
     "autograd_does_not_notice": {"leaf": 3.0, "version": 0, "inference": 3.0, "grad": None},
     "sums_keep_their_work": {"sum": True, "average": True, "cpu": True, "cpu_maximum": True},
@@ -58,6 +59,15 @@ def test_check(reports, check):
 def test_unpatched_premultiplied_sums_are_refused(reports):
     for report in reports("averages", 2):
         assert "PREMUL_SUM" in report["edges"]["premultiplied_off"]["error"]
+
+
+def test_it_retires_only_when_torch_sums_everywhere(reports):
+    for report in reports("averages", 2):
+        assert report["edges"]["retirement"]["value"] == {
+            "stock": "applied",
+            "summing": "retired:torch sums on xpu by itself",
+            "half": "applied",
+        }
 
 
 def test_dtypes_without_an_average_are_named(reports):
