@@ -162,7 +162,7 @@ def log_probs_of_loop():
 
 
 def vision_attention(name):
-    """verl's own attention against attention of each sequence alone, for two packed sequences and for a padded batch."""
+    """verl's own attention against attention of each sequence alone: two packed sequences, and a padded batch."""
     import importlib
 
     import torch
@@ -171,14 +171,10 @@ def vision_attention(name):
     torch.manual_seed(0)
     q, k, v = (torch.randn(1, 9, 4, 8, device="xpu", requires_grad=True) for _ in range(3))
     positions = torch.tensor([[0, 1, 2, 3, 0, 1, 2, 3, 4]], device="xpu")
-    packed = module._custom_flash_attention_forward(
-        q, k, v, None, 9, position_ids=positions, use_top_left_mask=module._flash_use_top_left_mask
-    )
+    packed = module._custom_flash_attention_forward(q, k, v, None, 9, position_ids=positions)
     separate = torch.cat([plain_attention(*(t[:, part] for t in (q, k, v))) for part in (slice(0, 4), slice(4, 9))], 1)
     mask = torch.tensor([[0, 0, 1, 1, 1, 1, 1, 1, 1]], device="xpu")
-    padded = module._custom_flash_attention_forward(
-        q, k, v, mask, 9, position_ids=None, use_top_left_mask=module._flash_use_top_left_mask
-    )
+    padded = module._custom_flash_attention_forward(q, k, v, mask, 9, position_ids=None)
     alone = plain_attention(*(tensor[:, 2:] for tensor in (q, k, v)))
     weight = torch.randn_like(packed)
     gradients = [torch.autograd.grad((out * weight).sum(), (q, k, v)) for out in (packed, separate)]
@@ -305,6 +301,75 @@ def synchronized_copy():
     return count
 
 
+def packed_against_separate():
+    """Greatest difference of log-probabilities, by family, with what the shim chooses and leaves on."""
+    import torch
+    from transformers import AutoModelForCausalLM
+    from verl.utils.attention_utils import index_first_axis, unpad_input
+
+    differences = {}
+    for family in ("Qwen2", "Qwen3", "Llama"):
+        config = model_config(family)
+        assert engine(config).use_remove_padding
+        model = AutoModelForCausalLM.from_pretrained(config.local_path, config=config.hf_config).to("xpu").eval()
+        torch.manual_seed(0)
+        mask = (torch.arange(9) < torch.tensor([[9], [1], [4]])).long().to("xpu")
+        ids = torch.randint(0, 126, (3, 9), device="xpu")
+        positions = torch.arange(9, device="xpu").expand(3, 9)
+        packed, indices, offsets, *_ = unpad_input(ids.unsqueeze(-1), mask)
+        places = index_first_axis(positions.reshape(-1, 1), indices)
+        with torch.no_grad():
+            together = model(
+                input_ids=packed.T, position_ids=places.T, attention_mask=None, use_cache=False
+            ).logits.log_softmax(-1)[0]
+            alone = [
+                model(input_ids=packed.T[:, a:b], use_cache=False).logits.log_softmax(-1)[0]
+                for a, b in zip(offsets.tolist(), offsets.tolist()[1:], strict=False)
+            ]
+        differences[family] = (together - torch.cat(alone)).abs().max().item()
+    return differences
+
+
+def offload_where_addresses_overflow():
+    """FSDP1 offload while `data_ptr()` of XPU tensors raises, as torch did before 2.11: verl's and the shim's."""
+    import torch
+    from torch.distributed.fsdp import FullyShardedDataParallel
+    from verl.utils import fsdp_utils
+
+    from xpu_shim.models.offload import without_assertions
+
+    torch.distributed.is_initialized() or engine(model_config())
+    torch.manual_seed(0)
+    model = FullyShardedDataParallel(torch.nn.Linear(4, 4).to("xpu"), device_id=torch.device("xpu", 0))
+    model(torch.ones(1, 4, device="xpu"))
+    before = [parameter.detach().cpu().clone() for parameter in model.parameters()]
+    original = torch.Tensor.data_ptr
+
+    def overflows(tensor):
+        if tensor.device.type == "xpu":
+            raise OverflowError("Python int too large to convert to C long")
+        return original(tensor)
+
+    answers = []
+    torch.Tensor.data_ptr = overflows
+    try:
+        for function in (
+            fsdp_utils.offload_fsdp_model_to_cpu,
+            without_assertions(fsdp_utils.offload_fsdp_model_to_cpu),
+        ):
+            try:
+                function(model)
+                answers.append([str(parameter.device) for parameter in model.parameters()])
+            except OverflowError as error:
+                answers.append(f"OverflowError: {error}")
+    finally:
+        torch.Tensor.data_ptr = original
+    fsdp_utils.load_fsdp_model_to_gpu(model)
+    after = list(model.parameters())
+    same = all(torch.equal(a, b.detach().cpu()) for a, b in zip(before, after, strict=True))
+    return [*answers, same, after[0].device.type]
+
+
 class Lines(logging.Handler):
     """Keeps what is logged."""
 
@@ -326,8 +391,7 @@ def main() -> None:
     logging.getLogger("xpu_shim").addHandler(kept)
     answers = {"verl": verl.__version__}
     names = sys.argv[2:]
-    if any("engine" in globals()[name].__code__.co_names or "legacy" in name for name in names):
-        initialize_global_process_group()
+    initialize_global_process_group()
     for name in names:
         try:
             answers[name] = globals()[name]()
