@@ -151,6 +151,8 @@ class Machine:
         sysfs = self.environ.get("XPU_SHIM_SYSFS")
         if sysfs and (path == "/sys" or path.startswith("/sys/")):
             return sysfs + path[len("/sys") :]
+        if sysfs and path.startswith("/dev/dri"):  # device files belong beside the sysfs that was named
+            return os.path.join(os.path.dirname(os.path.abspath(sysfs)), path.lstrip("/"))
         if self.root == "/" or path.startswith(self.root.rstrip("/") + "/"):
             return path
         return os.path.join(self.root, path.lstrip("/"))

@@ -27,9 +27,14 @@ def checks(report: dict[str, Any], out: Console, everything: bool = False) -> No
         mine = [item for item in report["checks"] if item["group"] == group]
         if not mine:
             continue
-        shown = mine if everything else [item for item in mine if item["state"] not in (OK, SKIPPED)]
+        # Who asked for a probe wants to see what it did.
+        shown = [
+            item
+            for item in mine
+            if everything or item["state"] not in (OK, SKIPPED) or item["id"].startswith("torch.probe_")
+        ]
         quiet = len(mine) - len(shown)
-        fine = sum(item["state"] == OK for item in mine) if not everything else 0
+        fine = sum(item["state"] == OK for item in mine if item not in shown)
         rest = f"{fine} ok" + (f", {quiet - fine} not applicable" if quiet - fine else "") if quiet else ""
         out.print(Text.assemble((title, "bold"), f"  {rest}" if rest else ""))
         if not shown:

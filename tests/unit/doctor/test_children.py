@@ -1,4 +1,4 @@
-"""Real child processes: a torch that hangs, crashes or works, pidfd under a real seccomp filter, a real start-up file."""
+"""Real child processes: a torch that hangs, crashes or works, pidfd under a seccomp filter, a start-up file."""
 
 from __future__ import annotations
 
@@ -76,10 +76,12 @@ def test_a_child_and_its_children_end_at_the_limit(tmp_path):
     script = f"import os, time\npid = os.fork()\nif pid: open({str(mark)!r}, 'w').write(str(pid))\ntime.sleep(600)"
     ran = run([sys.executable, "-c", script], 2.0, os.environ)
     assert ran.status is None
-    with pytest.raises(ProcessLookupError):
-        for _ in range(50):
-            os.kill(int(mark.read_text()), 0)
-            subprocess.run(["sleep", "0.1"], check=True)
+    child = int(mark.read_text())
+    for _ in range(50):  # an orphan is reaped by init, a moment later
+        if not Path(f"/proc/{child}").exists() or ") Z " in Path(f"/proc/{child}/stat").read_text():
+            return
+        subprocess.run(["sleep", "0.1"], check=True)
+    raise AssertionError(f"process {child} outlived the limit")
 
 
 def test_a_command_that_is_not_there():

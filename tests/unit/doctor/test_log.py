@@ -1,3 +1,4 @@
+# ruff: noqa: E501
 """`--log`: the words of every public report are named, and logs about something else are left alone."""
 
 from __future__ import annotations

@@ -36,12 +36,15 @@ def test_only_once():
 
 
 def test_the_error_keeps_its_type_arguments_and_traceback():
-    with pytest.raises(RuntimeError) as caught:
+    def fail():
         try:
             raise RuntimeError(AVG, 7)
         except RuntimeError as error:
             annotate(error)
             raise
+
+    with pytest.raises(RuntimeError) as caught:
+        fail()
     assert type(caught.value) is RuntimeError
     assert caught.value.args[1] == 7
     assert AVG in str(caught.value.args[0])
