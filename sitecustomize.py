@@ -21,11 +21,18 @@ def _arm():
 
 
 def _chain():
-    here = os.path.dirname(os.path.abspath(__file__))
-    entries = [os.path.abspath(entry or os.curdir) for entry in sys.path]
-    if here not in entries:
+    # String operations only: this runs at every start, also when the shim is switched off.
+    here = __file__.rpartition("/")[0]
+    if here not in sys.path:
+        here = os.path.abspath(here)
+        entries = [os.path.abspath(entry or os.curdir) for entry in sys.path]
+        if here not in entries:
+            return
+        rest = sys.path[entries.index(here) + 1 :]
+    else:
+        rest = sys.path[sys.path.index(here) + 1 :]
+    if not rest:
         return
-    rest = sys.path[entries.index(here) + 1 :]
     spec = sys.modules["_frozen_importlib_external"].PathFinder.find_spec("sitecustomize", rest)
     if spec is None or spec.loader is None or spec.origin == __file__:
         return

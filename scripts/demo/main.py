@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import re
+import select
 import signal
 import subprocess
 import sys
@@ -18,7 +19,7 @@ import task
 from rich.console import Console
 from rich.table import Table
 
-console = Console(stderr=True, highlight=False)
+console = Console(stderr=True, highlight=False, width=None if sys.stderr.isatty() else 120)
 
 #: The faults of the real stack that the demo switches on, and what each does to the stock run.
 FAULTS = {
@@ -126,22 +127,21 @@ def run(stock: list[str], options: argparse.Namespace, log: Path, report: Path) 
     """Run the command, with its output in a log; shows each step as it comes. Bounded, and leaves no process behind."""
     command = [sys.executable, "-m", "xpu_shim", "run", "--json", str(report), "--", sys.executable, *stock]
     steps: list[dict[str, float]] = []
-    started = last = time.monotonic()
+    started = last = said = time.monotonic()
     with log.open("w", encoding="utf-8") as file:
         child = subprocess.Popen(
             command,
             env=environment(options),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
             start_new_session=True,
         )
         try:
-            os.set_blocking(child.stdout.fileno(), False)
-            pending = ""
+            pipe, pending = child.stdout.fileno(), ""
             while True:
-                chunk = child.stdout.read()
+                # A process that detached itself may keep the pipe open for ever: its end is not what is waited for.
+                ready, _, _ = select.select([pipe], [], [], 1)
+                chunk = os.read(pipe, 1 << 16).decode(errors="replace") if ready else ""
                 now = time.monotonic()
                 if chunk:
                     last = now
@@ -159,10 +159,9 @@ def run(stock: list[str], options: argparse.Namespace, log: Path, report: Path) 
                     what = f"no output for {SILENCE} s" if now - last > SILENCE else f"not done after {LONGEST} s"
                     console.print(f"[red]stopped: {what}[/]; the last lines of {log} say what it waited for")
                     return 124, steps
-                else:
-                    if now - last > 5 and int(now - started) % 30 == 0:
-                        console.print(f"  {now - started:4.0f} s: {stage(log)}", markup=False)
-                    time.sleep(1)
+                elif now - said > 20:
+                    said = now
+                    console.print(f"  {now - started:4.0f} s: {stage(log)}", markup=False)
         except KeyboardInterrupt:
             console.print("interrupted; ending the command and what it started")
             return 130, steps

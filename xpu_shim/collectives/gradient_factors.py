@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from torch.distributed import ReduceOp
+from torch._C._distributed_c10d import ReduceOp
 
 if TYPE_CHECKING:
     from collections.abc import Callable

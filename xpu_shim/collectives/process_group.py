@@ -10,7 +10,7 @@ import weakref
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
-from torch.distributed import ReduceOp
+from torch._C._distributed_c10d import ReduceOp
 
 from xpu_shim.collectives import cpu_half, requests, scaling, selftest
 from xpu_shim.collectives.requests import Form, Request

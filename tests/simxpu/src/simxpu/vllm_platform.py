@@ -1,4 +1,4 @@
-"""The ``vllm.platform_plugins`` entry point.
+"""The ``vllm.platform_plugins`` and ``vllm.general_plugins`` entry points.
 
 vLLM chooses its platform by probing. With simulated XPUs in the process its XPU platform is probed too, although the vLLM
 installed is the CPU build. A platform named by a plugin goes before the probed ones and makes the choice certain.
@@ -10,3 +10,23 @@ from .settings import enabled
 def platform() -> str | None:
     """The class vLLM is to use, or None to let it choose."""
     return "vllm.platforms.cpu.CpuPlatform" if enabled() else None
+
+
+def keep_weights_loadable() -> None:
+    """Stop vLLM's CPU build from packing linear weights when it loads them. Called in every process of an engine.
+
+    On CPUs with AMX or oneDNN it replaces a layer's weight by an empty parameter and computes with a packed copy, so a
+    second load (each weight sync of a trainer) ends in ``AttributeError: 'Parameter' object has no attribute
+    'weight_loader'``. GPU builds keep their weights, and so must the rollout that stands in for one.
+    """
+    if not enabled():
+        return
+    from vllm.platforms import current_platform
+
+    if not current_platform.is_cpu():
+        return
+    from vllm import _custom_ops
+    from vllm.model_executor.layers import utils
+
+    utils.check_cpu_sgl_kernel = lambda *args, **kwargs: False
+    _custom_ops._supports_onednn = False
