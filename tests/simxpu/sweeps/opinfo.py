@@ -112,7 +112,7 @@ def main() -> None:
         if args.what == "gradient" and not (op.supports_autograd and op.supports_dtype(wanted, "cpu")):
             continue
         dtypes = [wanted, torch.float32, torch.int64, torch.bool, torch.complex64]
-        dtype = next((d for d in dtypes if op.supports_dtype(d, "cpu")), next(iter(op.dtypes)))
+        dtype = next((d for d in dtypes if op.supports_dtype(d, "cpu")), next(iter(op.dtypes), torch.float32))
         try:
             generated = op.sample_inputs("cpu", dtype, requires_grad=args.what == "gradient")
             samples = [s for s in itertools.islice(generated, args.samples) if dense(s)]

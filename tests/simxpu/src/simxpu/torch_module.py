@@ -130,7 +130,15 @@ def _register_backend(_C) -> None:
     """c10d decided while it was imported that there is no XCCL."""
     import torch.distributed.distributed_c10d as c10d
 
+    def copied(options, _memo=None):
+        """torch copies a parent group's options when it splits the group."""
+        new = type(options)(options.is_high_priority_stream)
+        for name in ("_timeout", "global_ranks_in_group", "group_name"):
+            setattr(new, name, getattr(options, name))
+        return new
+
     backend = _C.ProcessGroupXCCL
+    backend.Options.__copy__ = backend.Options.__deepcopy__ = copied
     backend.__module__ = "torch.distributed.distributed_c10d"
     for module in (torch._C._distributed_c10d, c10d, torch.distributed):
         module.ProcessGroupXCCL = backend
