@@ -92,3 +92,16 @@ def test_a_platform_set_after_the_import_gets_the_stock_behaviour(tmp_path, coll
     assert report["timed"] == ["timer"]
     assert report["range"] == "None"
     assert launch.read_log(tmp_path / "run" / "itt").events == []
+
+
+def test_a_release_that_asks_its_platform_gets_the_markers_there_and_the_patch_retires(tmp_path, collector):
+    folder = tmp_path / "run"
+    report = launch.run("asking_release.py", folder, XPU_SHIM="0", **collector)
+    states = report["modules"]
+    assert states.pop("verl.plugin.platform.platform_base") == "applied"
+    assert set(states.values()) == {"retired"}
+    assert report["stock functions"]
+    assert report["cuda"] is None
+    assert report["removed"]
+    assert report["timed"] == ["timer"]
+    assert launch.read_log(folder / "itt").ranges == ["timer", ".range", "..annotated"]
