@@ -79,6 +79,7 @@ def test_without_the_shim_verl_takes_the_machine_for_nvidia_s(path):
     assert ask(PATH=path, XPU_SHIM="0")["vendor"] == "nvidia"
 
 
+@pytest.mark.slow
 def test_the_user_s_choice_of_platform_wins():
     assert ask(VERL_PLATFORM="nvidia")["vendor"] == "nvidia"
 
@@ -91,6 +92,7 @@ def test_a_plugin_wins_but_does_not_touch_the_device():
     assert seen["engines"] == PLUGINS
 
 
+@pytest.mark.slow
 def test_a_plugin_loaded_before_the_shim_acts_and_engines_registered_after():
     late = (
         "import verl, hardware_plugin\n"

@@ -95,6 +95,7 @@ def masked():
     return session(rows, ZE_AFFINITY_MASK="2,3")
 
 
+@pytest.mark.slow
 def test_the_user_s_mask_limits_ray_and_its_ids_are_the_user_s(masked, plain):
     assert masked["nodes"]["GPU"] == 2
     allowed = {seat["uuid"] for seat in plain["rows"]["pinned"] if seat["ids"][0] in ("2", "3")}
@@ -105,11 +106,13 @@ def test_the_user_s_mask_limits_ray_and_its_ids_are_the_user_s(masked, plain):
         assert sorted(seat["ids"][0] for seat in seats) == ["2", "3"]
 
 
+@pytest.mark.slow
 def test_pinned_workers_see_both_allowed_cards(masked):
     for name in ("pinned", "noset"):
         assert [(seat["count"], seat["mask"]) for seat in masked["rows"][name]] == [(2, "2,3")] * 2
 
 
+@pytest.mark.slow
 def test_masked_workers_see_one_card(masked):
     seats = masked["rows"]["honoured"]
     assert [(seat["count"], seat["index"], seat["mask"]) for seat in seats] == [

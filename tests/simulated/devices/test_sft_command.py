@@ -109,6 +109,7 @@ def test_fsdp_trains_validates_checkpoints_and_resumes(data, tmp_path):
     trains_as_on_the_cpu(data, tmp_path, "fsdp")
 
 
+@pytest.mark.slow
 def test_without_the_shim_the_command_fails(data, tmp_path):
     code, text = sft(data, tmp_path / "off", "fsdp2", XPU_SHIM="0")
     assert code != 0
