@@ -353,10 +353,8 @@ def offload_where_addresses_overflow():
     answers = []
     torch.Tensor.data_ptr = overflows
     try:
-        for function in (
-            fsdp_utils.offload_fsdp_model_to_cpu,
-            without_assertions(fsdp_utils.offload_fsdp_model_to_cpu),
-        ):
+        stock = fsdp_utils.offload_fsdp_model_to_cpu
+        for function in (stock, without_assertions(stock)):
             try:
                 function(model)
                 answers.append([str(parameter.device) for parameter in model.parameters()])
