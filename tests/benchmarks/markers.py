@@ -3,8 +3,8 @@
     SIMXPU=1 XPU_SHIM=1 python tests/benchmarks/markers.py
 
 Prints microseconds for each (best of several rounds: the machine is shared) and the ratio to stock. "off" is a process
-that profiles nothing, "on" one that does; "native" is the backend's own begin and end, below which no marker can be. A marker is a
-`mark_start_range` with its `mark_end_range`; a timer is a whole `with marked_timer`.
+that profiles nothing, "on" one that does; "native" is the backend's own begin and end, below which no marker can be. A
+marker is a `mark_start_range` with its `mark_end_range`; a timer is a whole `with marked_timer`.
 """
 
 from __future__ import annotations
