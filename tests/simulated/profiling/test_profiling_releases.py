@@ -66,7 +66,7 @@ def test_an_unknown_tool_warns_once(result):
 def test_torch_records_xpu_activity_where_it_recorded_cuda(result):
     version, report, _ = result
     both = [["CPU", "XPU"], "xpu"]
-    device = both if version >= "0.9" else [["XPU"], "xpu"]  # older releases take `contents` at its word
+    device = both if version >= "0.9.1" else [["XPU"], "xpu"]  # older releases take `contents` at its word
     assert report["contents"] == {
         "": both,
         "cpu": [["CPU"], None],
