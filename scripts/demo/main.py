@@ -50,6 +50,7 @@ def main() -> int:
     parser.add_argument("--folder", type=Path, default=Path("outputs/demo"), help="model, data, log and report")
     parser.add_argument("overrides", nargs="*", help="more Hydra overrides for the command, after --")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends the command and what it started, as Ctrl-C does
     sft = options.algorithm == "sft"
     options.steps = options.steps or (8 if sft else 3)
     options.cards = options.cards or (4 if sft else 2)
@@ -119,7 +120,6 @@ def environment(options: argparse.Namespace) -> dict[str, str]:
     }
     if options.without_shim:
         extra["XPU_SHIM"] = "0"
-    extra.setdefault("XPU_SHIM_LOG", os.environ.get("XPU_SHIM_LOG", "info"))
     return {**os.environ, **extra}
 
 

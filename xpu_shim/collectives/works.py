@@ -6,7 +6,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.distributed import Work
+from torch._C._distributed_c10d import Work
 
 if TYPE_CHECKING:
     from collections.abc import Callable
