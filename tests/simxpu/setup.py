@@ -88,10 +88,26 @@ setup(
             # Slowest first, so that none of them is left to compile alone at the end.
             sources=[
                 f"{SOURCES}/{name}.cpp"
-                for name in (
-                    "bindings c10d_ops process_group work fallback kernels copies random alias memory hooks guard "
-                    "pinned_memory streams devices card_memory faults probe"
-                ).split()
+                for name in [
+                    "bindings",
+                    "c10d_ops",
+                    "process_group",
+                    "work",
+                    "fallback",
+                    "kernels",
+                    "copies",
+                    "random",
+                    "alias",
+                    "memory",
+                    "hooks",
+                    "guard",
+                    "pinned_memory",
+                    "streams",
+                    "devices",
+                    "card_memory",
+                    "faults",
+                    "probe",
+                ]
             ],
             depends=[str(p.relative_to(HERE)) for p in (HERE / SOURCES).glob("*.h")],
             include_dirs=[str(TORCH / "include"), str(TORCH / "include/torch/csrc/api/include")],

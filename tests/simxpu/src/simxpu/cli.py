@@ -57,7 +57,8 @@ def _info(args: argparse.Namespace) -> int:
         print(json.dumps(facts, indent=2))
         return 0
     print(
-        f"simxpu {facts['version']}, {'on' if facts['enabled'] else 'off (set SIMXPU=1)'}: simulated, no Intel GPU is used"
+        f"simxpu {facts['version']}, {'on' if facts['enabled'] else 'off (set SIMXPU=1)'}: "
+        "simulated, no Intel GPU is used"
     )
     print(f"cards (SIMXPU_DEVICES={facts['devices']}):")
     for c in facts["cards"]:

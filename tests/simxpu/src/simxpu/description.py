@@ -1,7 +1,7 @@
 """What the simulated machine consists of: reads SIMXPU_DEVICES.
 
-Facts about real cards (names, PCI ids, memory, tiles) are in one table here. They are stand-ins: the names and ids are the
-public ones, the rest was not compared with hardware.
+Facts about real cards (names, PCI ids, memory, tiles) are in one table here. They are stand-ins: the names and ids are
+the public ones, the rest was not compared with hardware.
 """
 
 import re
@@ -97,7 +97,7 @@ class Card:
         return self.tile_memory * self.model.tiles
 
     def uuid(self, tile: int | None = None) -> bytes:
-        """16 bytes laid out as Intel's driver does it: vendor, device, revision, PCI address, and the tile counted from 1."""
+        """16 bytes in the layout of Intel's driver: vendor, device, revision, PCI address, tile counted from 1."""
         return b"".join(
             (
                 (0x8086).to_bytes(2, "little"),
@@ -121,7 +121,8 @@ def parse(description: str) -> list[Card]:
     """The cards of a machine, in PCI order.
 
     Args:
-        description: elements joined by ``+``. An element is a number (of B60 cards) or a model with an optional count and an
+        description: elements joined by ``+``. An element is a number (of B60 cards) or a model with an optional count
+        and an
             optional memory per tile: ``4``, ``B60x4``, ``Max1550x2``, ``iGPU+B60x2``, ``B60x2@512MiB``.
 
     Raises:
@@ -130,8 +131,8 @@ def parse(description: str) -> list[Card]:
 
     def refuse(why: str) -> ValueError:
         return ValueError(
-            f"SIMXPU_DEVICES={description!r}: {why}. Expected a number of cards or a description such as B60x4, Max1550x2, "
-            f"iGPU+B60x2 or B60x2@512MiB; models: {', '.join(m.key for m in MODELS.values())}."
+            f"SIMXPU_DEVICES={description!r}: {why}. Expected a number of cards or a description such as B60x4, "
+            f"Max1550x2, iGPU+B60x2 or B60x2@512MiB; models: {', '.join(m.key for m in MODELS.values())}."
         )
 
     wanted: list[tuple[Model, int]] = []

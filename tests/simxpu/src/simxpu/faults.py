@@ -1,7 +1,8 @@
 """The faults of the real stack that can be switched on, and the reading of SIMXPU_FAULTS.
 
-``SIMXPU_FAULTS`` is a list separated by commas. ``name`` switches a fault on, ``-name`` off (some are on unless switched
-off, since real devices always behave so). ``hang`` and ``device_lost`` take numbers, and optionally the rank they concern:
+``SIMXPU_FAULTS`` is a list separated by commas. ``name`` switches a fault on, ``-name`` off (some are on unless
+switched off, since real devices always behave so). ``hang`` and ``device_lost`` take numbers, and optionally the rank
+they concern:
 ``hang:all_reduce:3``, ``device_lost:100@1`` (only where the variable RANK is 1).
 """
 
@@ -100,7 +101,7 @@ CATALOGUE = {
         ),
         Fault(
             "late_copy",
-            "a non-blocking device-to-host copy lands only at the next synchronisation; until then the target holds NaN",
+            "a non-blocking device-to-host copy lands only at the next synchronisation, NaN before",
             "https://docs.pytorch.org/tutorials/intermediate/pinmem_nonblock.html",
         ),
     )

@@ -12,7 +12,8 @@ from . import _C
 
 
 def counts() -> dict[str, int]:
-    """Calls per collective in this process, with the reduction if there is one: ``{"all_reduce:sum": 3, "all_gather": 1}``.
+    """Calls per collective in this process, with the reduction if there is one: ``{"all_reduce:sum": 3, "all_gather":
+    1}``.
 
     Collectives are named as in torch.distributed, reductions as in ReduceOp in lower case.
     """

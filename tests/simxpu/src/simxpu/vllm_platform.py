@@ -1,7 +1,7 @@
 """The ``vllm.platform_plugins`` and ``vllm.general_plugins`` entry points.
 
-vLLM chooses its platform by probing. With simulated XPUs in the process its XPU platform is probed too, although the vLLM
-installed is the CPU build. A platform named by a plugin goes before the probed ones and makes the choice certain.
+vLLM chooses its platform by probing. With simulated XPUs in the process its XPU platform is probed too, although the
+vLLM installed is the CPU build. A platform named by a plugin goes before the probed ones and makes the choice certain.
 """
 
 from .settings import enabled

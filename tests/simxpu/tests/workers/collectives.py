@@ -218,8 +218,7 @@ def functional_collectives():
 
 @case
 def the_probe_counts_every_route():
-    from torch.distributed.tensor import Partial, Replicate, init_device_mesh
-    from torch.distributed.tensor import DTensor
+    from torch.distributed.tensor import DTensor, Partial, Replicate, init_device_mesh
 
     probe.reset()
     dist.all_reduce(full(1.0), dist.ReduceOp.AVG)
