@@ -91,7 +91,8 @@ def trains_as_on_the_cpu(data: Path, tmp_path: Path, strategy: str) -> None:
     assert [int(step) for step in re.findall(r"\bstep:(\d+) - .*train/loss", second)] == [3, 4], "did not resume"
     assert (tmp_path / "xpu" / "global_step_4").is_dir()
 
-    reference = on_the_cpu(data, tmp_path / "cpu", strategy)
+    # Always fsdp2 there: FSDP1 refuses to synchronise module states on the CPU. Both compute the same.
+    reference = on_the_cpu(data, tmp_path / "cpu", "fsdp2")
     loss = values(first, "train/loss") + values(second, "train/loss")
     validation = values(first, "val/loss") + values(second, "val/loss")
     assert len(loss) == 4
