@@ -33,7 +33,7 @@ class Row(NamedTuple):
 
     `state` is "ok" (as in the reviewed lock), "new" (the release is not in the lock, and the code is as in one that
     is), "drifted" (as in none), "missing" (a target that must be there is not), "absent" (an optional one is not),
-    "native" (no Python source to compare) or "unsupported" (the patch does not claim this version).
+    "imported" (held here, defined elsewhere: nothing to compare) or "unsupported" (the patch does not claim this version).
     """
 
     release: str
@@ -159,8 +159,8 @@ def _check(root: str, version: str, folder: Path, update_lock: bool = False) -> 
 def _compare(found: dict[str, str] | None, target, key: str, lock: drift.Lock) -> tuple[str, str]:
     if found is None:
         return ("absent", "not in this release") if target.optional else ("missing", "the module does not define it")
-    if found["body"] == "native":
-        return "native", "no Python source"
+    if found["body"] == "imported":
+        return "imported", "defined elsewhere"
     own = lock.get(key, {}).get(str(target))
     if own is not None:
         if own == found:
@@ -178,7 +178,8 @@ def _fingerprint(folder: Path, module: str, qualname: str) -> dict[str, str] | N
             found = drift.fingerprint(candidate.read_text(encoding="utf-8"), qualname)
             if found is not None:
                 return found
-            # A class that the module only re-exports from an extension (torch.distributed.ProcessGroup).
+            # A name the module holds but does not define: from another module, or from an extension
+            # (torch.distributed.ProcessGroup). There is no body of its own to compare.
             return _imported(candidate, qualname)
     return None
 
@@ -189,7 +190,7 @@ def _imported(path: Path, qualname: str) -> dict[str, str] | None:
     name = qualname.partition(".")[0]
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and any((alias.asname or alias.name) == name for alias in node.names):
-            return {"signature": "", "body": "native"} if (node.module or "").startswith("torch._C") else None
+            return {"signature": "", "body": "imported"}
     return None
 
 
