@@ -73,7 +73,8 @@ def attention(
         if seen is not None:
             # Not -inf: the softmax of a row of them is NaN, and so is its gradient.
             scores = scores.masked_fill(~seen, torch.finfo(scores.dtype).min)
-        weights = torch.nn.functional.dropout(scores.float().softmax(-1).to(q.dtype), dropout)
+        exact = scores.float() if scores.dtype in (torch.float16, torch.bfloat16) else scores
+        weights = torch.nn.functional.dropout(exact.softmax(-1).to(q.dtype), dropout)
         out = weights @ v
     else:
         mask = seen

@@ -9,7 +9,7 @@ PATCH = Patch(
     targets=("verl.utils.checkpoint.fsdp_checkpoint_manager:is_cuda_available",),
     why=(
         "FSDPCheckpointManager moves sharded state dicts to host memory only where CUDA is. On XPU saving and loading "
-        "keep a second copy of weights and optimizer state on the device, and a run that fits runs out of memory at "
+        "keep a second copy of the weights on the device, and a run that fits runs out of memory at "
         "its first checkpoint."
     ),
     how="The flag is set in this one module, where it decides nothing else.",
