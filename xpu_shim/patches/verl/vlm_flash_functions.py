@@ -7,15 +7,13 @@ from xpu_shim.core.patch import Install, Patch
 PATCH = Patch(
     id="verl.vlm_flash_functions",
     targets=(
-        "verl.models.transformers.qwen2_vl:_flash_attention_forward",
-        "verl.models.transformers.qwen2_vl:fa_peft_integration_check",
+        "verl.models.transformers.qwen2_vl:_custom_flash_attention_forward?",
         "verl.models.transformers.qwen2_vl:flash_attn_func?",
         "verl.models.transformers.qwen2_vl:flash_attn_varlen_func?",
         "verl.models.transformers.qwen2_vl:_flash_supports_window_size?",
         "verl.models.transformers.qwen2_vl:_flash_supports_deterministic?",
         "verl.models.transformers.qwen2_vl:_flash_use_top_left_mask?",
-        "verl.models.transformers.glm4v:_flash_attention_forward",
-        "verl.models.transformers.glm4v:fa_peft_integration_check",
+        "verl.models.transformers.glm4v:_custom_flash_attention_forward?",
         "verl.models.transformers.glm4v:flash_attn_func?",
         "verl.models.transformers.glm4v:flash_attn_varlen_func?",
         "verl.models.transformers.glm4v:_flash_supports_window_size?",
@@ -46,7 +44,8 @@ def apply(install: Install) -> None:
     install.add("_flash_supports_window_size", True)
     install.add("_flash_supports_deterministic", True)
     install.add("_flash_use_top_left_mask", False)
-    # Only these modules' names; transformers' own functions stay what they are, also if this comes late.
+    # Two functions of transformers that these modules import. No targets: their signatures differ between
+    # transformers releases, and only verl's use of them matters. Only these modules' names change, even if late.
     install.late = False
     install.set("_flash_attention_forward", flash.flash_attention_forward)
     install.set("fa_peft_integration_check", flash.one_dtype)
