@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # Makes the environment of the demo and the tests; sourced by demo.sh and test.sh.
 #
 # Two layers. The base holds torch, Ray, vLLM and verl (4 GB): it lies in the cache, is named by a hash of its pins and
@@ -86,7 +87,7 @@ make_overlay() {
   if [ ! -x "$PYTHON" ]; then
     quietly "$base/bin/python" -m venv --without-pip "$overlay"
     site=$(echo "$overlay"/lib/python3*/site-packages)
-    echo "$(echo "$base"/lib/python3*/site-packages)" >"$site/zz_base.pth"
+    echo "$base"/lib/python3*/site-packages >"$site/zz_base.pth"
     # The base's own scripts start the base's interpreter, which has no shim.
     printf '#!/bin/sh\nexec "%s" -m torch.distributed.run "$@"\n' "$PYTHON" >"$overlay/bin/torchrun"
     printf '#!/bin/sh\nexec "%s" -m ray.scripts.scripts "$@"\n' "$PYTHON" >"$overlay/bin/ray"

@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # What the commands for real cards share; sourced by run_grpo.sh, run_ppo.sh and run_sft.sh.
 #
 # MODEL    a model id or folder         (default Qwen/Qwen2.5-0.5B-Instruct)

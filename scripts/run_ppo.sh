@@ -2,6 +2,7 @@
 # PPO with a critic on real Intel GPUs with upstream's example settings. No override names a device: xpu-shim does that.
 # Variables: see scripts/real_cards.sh. Not run on Intel GPUs by this project; shown on simulated ones (scripts/demo.sh).
 set -euo pipefail
+# shellcheck source=scripts/real_cards.sh
 . "$(dirname "$0")/real_cards.sh"
 exec "$PYTHON" -m verl.trainer.main_ppo \
   algorithm.adv_estimator=gae algorithm.use_kl_in_reward=False \

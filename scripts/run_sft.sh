@@ -3,6 +3,7 @@
 # Variables: see scripts/real_cards.sh; the files of DATA need a column `messages` (upstream's gsm8k_multiturn_sft.py).
 # Not run on Intel GPUs by this project; shown on simulated ones (scripts/demo.sh --algorithm sft).
 set -euo pipefail
+# shellcheck source=scripts/real_cards.sh
 . "$(dirname "$0")/real_cards.sh"
 # `python -m` and not the `torchrun` on PATH, which may belong to another environment.
 exec "$PYTHON" -m torch.distributed.run --standalone --nnodes=1 --nproc_per_node="$CARDS" -m verl.trainer.sft_trainer \

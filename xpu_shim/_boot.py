@@ -7,7 +7,7 @@ Intel.
 
 import sys
 
-_started = []  # non-empty once `init` ran: the `.pth` line runs twice per start in a venv, and `sitecustomize` again
+_started: list = []  # non-empty once `init` ran: the `.pth` line runs twice per start in a venv, and `sitecustomize` again
 
 
 class Watch:

@@ -13,7 +13,7 @@ from _thread import get_ident
 from xpu_shim._targets import TARGETS
 
 #: Errors of hooks, newest last, as (module name, exception); shown by `xpu-shim status`.
-errors = []
+errors: list = []
 
 
 class Finder:

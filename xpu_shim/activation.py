@@ -94,6 +94,6 @@ def torch_build_on_disk() -> dict[str, str | None] | None:
             value = getattr(node, "value", None)
             for target in targets:
                 if isinstance(target, ast.Name) and target.id in build and isinstance(value, ast.Constant):
-                    build[target.id] = value.value
+                    build[target.id] = value.value if isinstance(value.value, str) else None
         return build
     return None

@@ -63,7 +63,9 @@ def main() -> int:
 
     stock = [*commands.ALGORITHMS[options.algorithm](options.folder, options.cards, options.steps)]
     if options.strategy:
-        stock += [f"engine.strategy={options.strategy}"] if sft else [f"actor_rollout_ref.actor.strategy={options.strategy}"]
+        stock += (
+            [f"engine.strategy={options.strategy}"] if sft else [f"actor_rollout_ref.actor.strategy={options.strategy}"]
+        )
     stock += options.overrides
     console.print("the command, as for any GPU:", style="bold")
     console.print(" \\\n    ".join(["python3 " + " ".join(stock[:2]), *stock[2:]]), markup=False)

@@ -32,7 +32,10 @@ VARIANTS = (
         "opentelemetry-instrument, all disabled",
         ("opentelemetry-instrumentation", "opentelemetry-distro"),
         {},
-        {"OTEL_PYTHON_DISABLED_INSTRUMENTATIONS": "*", "PYTHONPATH": "opentelemetry/instrumentation/auto_instrumentation"},
+        {
+            "OTEL_PYTHON_DISABLED_INSTRUMENTATIONS": "*",
+            "PYTHONPATH": "opentelemetry/instrumentation/auto_instrumentation",
+        },
         None,
     ),
     ("ddtrace-run", ("ddtrace",), {}, {"PYTHONPATH": "ddtrace/bootstrap", "DD_TRACE_ENABLED": "true"}, None),
@@ -91,7 +94,7 @@ def main() -> int:
             print(f"\n{version} ({interpreter})\n{'variant':42} {'instructions':>14} {'against bare':>13}")
             bare = 0
             for place, variant in enumerate(VARIANTS):
-                if number and not variant[1][:1] == ("SHIM",) and variant[1]:
+                if number and variant[1][:1] != ("SHIM",) and variant[1]:
                     continue  # the others once: they are for scale
                 try:
                     count = measure(interpreter, variant, Path(scratch) / f"venv-{number}-{place}", wheel)

@@ -70,7 +70,9 @@ def send(way: str, endpoint: str, mib: int, syncs: int, bucket: int, peer, resul
             tensor.fill_(number + 1)
         peer.send("go")
         begun = time.perf_counter()
-        asyncio.run(module.BucketedWeightSender(endpoint, bucket, use_shm=True).async_send_weights(iter(weights.items())))
+        asyncio.run(
+            module.BucketedWeightSender(endpoint, bucket, use_shm=True).async_send_weights(iter(weights.items()))
+        )
         seconds.append(time.perf_counter() - begun)
         assert peer.recv(), "the weights did not arrive"
     result.send(seconds)
@@ -84,7 +86,8 @@ def measure(way: str, mib: int, syncs: int, bucket: int) -> list[float]:
         mine, theirs = context.Pipe()
         receiver = context.Process(target=receive, args=(way, endpoint, mib, syncs, one))
         receiver.start()
-        assert other.poll(120) and other.recv() == "ready"
+        assert other.poll(120)
+        assert other.recv() == "ready"
         sender = context.Process(target=send, args=(way, endpoint, mib, syncs, bucket, other, theirs))
         sender.start()
         if not mine.poll(600):
@@ -131,7 +134,9 @@ def main() -> None:
         later = {way: statistics.median(s for run in runs for s in run[1:]) for way, runs in rows.items()}
         for way in rows:
             ratios = f"{first['verl'] / first[way]:12.1f}{later['verl'] / later[way]:12.1f}" if way != "verl" else ""
-            print(f"{f'{way}, {bucket} MB bucket':24}{gib / first[way]:8.2f}{gib / later[way]:8.2f}{ratios}", flush=True)
+            print(
+                f"{f'{way}, {bucket} MB bucket':24}{gib / first[way]:8.2f}{gib / later[way]:8.2f}{ratios}", flush=True
+            )
 
 
 if __name__ == "__main__":

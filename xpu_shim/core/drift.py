@@ -194,7 +194,7 @@ def check(target: Target, value: Any, lock: Lock, body: bool) -> str | None:
     known = {
         release: prints[str(target)]
         for release, prints in lock.items()
-        if release.partition("==")[0] == root and str(target) in prints
+        if release.partition("==")[0] == root and prints.get(str(target), {}).get("signature")
     }
     seen = signature_of(value)
     if not known or not seen:

@@ -16,7 +16,7 @@ class Assignment(NamedTuple):
     #: Ordinal of the device, as a mask would name it; None where only a torch index is known.
     ordinal: str | None
     #: Torch index within the allowed devices; None where only the ordinal is known.
-    index: int | None
+    index: int | None  # type: ignore[assignment]
     #: Who said so, for messages: "Ray" or "LOCAL_RANK".
     source: str
 
@@ -50,7 +50,7 @@ def from_ray() -> Assignment | None:
         return None
     chosen = ids[local_rank_in_ray() % len(ids)] if len(ids) > 1 else ids[0]
     manager = ray._private.accelerators.get_accelerator_manager_for_resource("GPU")
-    if manager.get_visible_accelerator_ids_env_var() == MASK:
+    if manager.get_visible_accelerator_ids_env_var() == MASK:  # type: ignore[union-attr]
         return Assignment(str(chosen), None, "Ray")
     devices = allowed_devices()
     number = int(chosen)

@@ -21,7 +21,7 @@ class Pinned(NamedTuple):
     """Where this process sits."""
 
     #: Torch index.
-    index: int
+    index: int  # type: ignore[assignment]
     #: The device in the machine; None where the machine is not known.
     device: Device | None
     #: Who assigned it.

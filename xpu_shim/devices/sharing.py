@@ -28,7 +28,7 @@ class Seat(NamedTuple):
 
     rank: int
     host: str
-    index: int
+    index: int  # type: ignore[assignment]
     uuid: str
     mask: str | None
 

@@ -18,7 +18,7 @@ class Hit(NamedTuple):
     #: Number of the first line that names it, from 1, and the line.
     line: int
     text: str
-    count: int
+    count: int  # type: ignore[assignment]
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for `--json`."""

@@ -139,9 +139,9 @@ class Machine:
                     self._kept[key] = (make(), None)
                 except Exception as error:
                     self._kept[key] = (None, error)
-            value, error = self._kept[key]
-        if error is not None:
-            raise error
+            value, problem = self._kept[key]
+        if problem is not None:
+            raise problem
         return value
 
     # -- files ---------------------------------------------------------------------------------------------------

@@ -75,7 +75,7 @@ def _connect(address: str | None) -> Any:
     target = address or os.environ.get("RAY_ADDRESS") or "auto"
     try:
         # Workers must not look for their code in this directory: it may be another one on the next node.
-        ray.init(address=target, logging_level="ERROR", log_to_driver=False, configure_logging=True)
+        ray.init(address=target, logging_level="ERROR", log_to_driver=False, configure_logging=True)  # type: ignore[arg-type]
     except Exception as error:  # ConnectionError, ValueError, RuntimeError, and what gRPC adds
         text = str(error).strip().splitlines()
         raise NoClusterError(

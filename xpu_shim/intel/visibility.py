@@ -159,7 +159,10 @@ def select(selector: str, devices: Sequence[Device], hierarchy: str = FLAT) -> t
         seen_discard = seen_discard or discard
         matched = [device for name in names for device in _match(selector, name, devices, hierarchy)]
         if backend in ("*", "level_zero"):
-            (discarded.update if discard else accepted.update)(matched if discard else dict.fromkeys(matched))
+            if discard:
+                discarded.update(matched)
+            else:
+                accepted.update(dict.fromkeys(matched))
     kept = _merge_tiles(device for device in accepted if device not in discarded)
     return tuple(sorted(kept, key=lambda device: device.ordinal))
 

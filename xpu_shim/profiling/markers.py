@@ -47,7 +47,7 @@ def annotate(original):
     def mark_annotate(message=None, color=None, domain=None, category=None):
         def decorator(func):
             # The device is not asked for here: decorators run at import time.
-            theirs = []
+            theirs = []  # type: ignore[var-annotated]
 
             def foreign():
                 if not theirs:
@@ -79,7 +79,7 @@ def annotated(func, name: str, foreign):
 
         return call
 
-    @functools.wraps(func)
+    @functools.wraps(func)  # type: ignore[no-redef]
     def call(*args, **kwargs):
         if not (switch.ours or switch.is_intel()):
             return foreign()(*args, **kwargs)

@@ -77,7 +77,7 @@ def takes_last(callback: Callback, original: Callable[..., Any] | None) -> bool:
     try:
         parameters = inspect.signature(callback).parameters.values()
     except (TypeError, ValueError):
-        parameters = ()
+        parameters = ()  # type: ignore[assignment]
     positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     if any(p.kind is p.VAR_POSITIONAL for p in parameters) or not positional:
         return original is None or "is_last" in original.__code__.co_varnames

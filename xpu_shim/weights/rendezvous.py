@@ -51,7 +51,7 @@ class _Watched:
         self._read = recv_monitor_message
         self.zmq = zmq
         self.socket: zmq.Socket = zmq.Context.instance().socket(kind)
-        self.socket.linger = linger
+        self.socket.linger = linger  # type: ignore[assignment]
         events = zmq.EVENT_ACCEPTED | zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED | zmq.EVENT_CLOSED
         events |= zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
         self.monitor: zmq.Socket = self.socket.get_monitor_socket(events)

@@ -173,7 +173,7 @@ class Pool:
     def give_back(self, segment: Segment) -> None:
         """Keep a segment for the next sync. Only one that no receiver can still be reading."""
         with self._lock:
-            segment, self._idle = self._idle, segment
+            segment, self._idle = self._idle, segment  # type: ignore[assignment]
         if segment is not None:
             segment.close()
 

@@ -293,7 +293,7 @@ class Sender:
             body = {"arena": self._arena, "slot": self._slot, "length": self._slot_used, **self._data}
             payload = None
             if self._segment is None:
-                payload = memoryview(self._slots[self._slot][: self._slot_used].numpy())
+                payload = memoryview(self._slots[self._slot][: self._slot_used].numpy())  # type: ignore[arg-type]
             self._channel.send(Kind.DATA, body, payload)
             self.buckets += 1
         self._slot, self._slot_used, self._data = None, 0, {}

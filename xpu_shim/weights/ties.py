@@ -1,9 +1,10 @@
 """Tied weights: the same memory yielded under a second name need not travel again.
 
-"The same" is decided without reading the whole tensor, so every sign has to agree: the storage is still alive (nothing
-else can have its address), the tensor is all of it (no window into a buffer that is refilled), shape, strides and version
-counter are equal, and so are samples of its bytes. Weights gathered afresh under each name, as sharded training does, are
-different memory and are sent twice.
+Address and shape are not enough to call two tensors the same: whoever yields weights may refill one buffer for all of them,
+and not every write shows in torch's version counter. So the contents are compared too, by sums over the whole tensor taken
+on its own device. That costs one reading of it, which pays only for large tensors; an embedding is one.
+
+Weights gathered afresh under each name, as sharded training does, are different memory and are sent twice.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ from typing import Any
 
 import torch
 
-#: Smaller tensors are not worth the look.
-SMALLEST = 64 << 10
+#: Smaller tensors are sent again rather than compared, in bytes.
+SMALLEST = 32 << 20
 
-#: Bytes compared.
-SAMPLES = 1024
+#: Sums over every LANES-th 8-byte word. Prime, so that no exchange of rows or blocks keeps them.
+LANES = 509
 
 
 @dataclass
@@ -25,7 +26,7 @@ class _Seen:
     index: int
     reference: Any
     geometry: tuple
-    samples: torch.Tensor
+    sums: torch.Tensor
 
 
 class Ties:
@@ -41,30 +42,27 @@ class Ties:
             index: this tensor's number in the sync.
             tensor: from `tensors.prepare`.
         """
+        # A window into a larger buffer is never a weight with two names.
         if tensor.nbytes < SMALLEST or tensor.untyped_storage().nbytes() != tensor.nbytes:
             return None
         from torch.multiprocessing.reductions import StorageWeakRef
 
-        storage = tensor.untyped_storage()
-        version = 0 if tensor.is_inference() else tensor._version
-        geometry = (tensor.dtype, tuple(tensor.shape), tensor.stride(), version)
-        samples = _samples(tensor)
-        reference = StorageWeakRef(storage)
+        reference = StorageWeakRef(tensor.untyped_storage())
+        geometry = (tensor.dtype, tuple(tensor.shape), tensor.stride())
+        sums = fingerprint(tensor)
         earlier = self._seen.get(reference.cdata)
-        if (
-            earlier is not None
-            and not earlier.reference.expired()
-            and earlier.geometry == geometry
-            and torch.equal(earlier.samples, samples)
-        ):
-            return earlier.index
-        self._seen[reference.cdata] = _Seen(index, reference, geometry, samples)
+        # If the storage is alive, nothing else can have its address.
+        if earlier is not None and not earlier.reference.expired() and earlier.geometry == geometry:
+            if torch.equal(earlier.sums, sums):
+                return earlier.index
+        self._seen[reference.cdata] = _Seen(index, reference, geometry, sums)
         return None
 
 
-def _samples(tensor: torch.Tensor) -> torch.Tensor:
-    """`SAMPLES` evenly spread bytes of the storage, on the host."""
+def fingerprint(tensor: torch.Tensor) -> torch.Tensor:
+    """Sums over all bytes of the tensor's storage, int64 of shape (LANES + rest,) on the host, in memory of their own."""
     memory = torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(tensor.untyped_storage())
-    step = max(1, memory.numel() // SAMPLES)
-    # An odd step visits every byte position of the elements, not only the lowest bytes.
-    return memory[:: step | 1].cpu()
+    row = 8 * LANES
+    whole = memory.numel() // row * row
+    sums = memory[:whole].view(torch.int64).view(-1, LANES).sum(0).cpu()
+    return torch.cat([sums, memory[whole:].to("cpu", torch.int64)])

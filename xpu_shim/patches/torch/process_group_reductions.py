@@ -61,7 +61,7 @@ def apply(install: Install) -> None:
         owner = getattr(install.module, name, None)
         for form in requests.FORMS:
             if hasattr(owner, form.method):
-                replace(install, owner, form.method, process_group.reduction(form, averages))
+                replace(install, owner, form.method, process_group.reduction(form, averages))  # type: ignore[arg-type]
     owner = install.module.ProcessGroup
     replace(install, owner, "_start_coalescing", process_group.start_coalescing)
     replace(install, owner, "_end_coalescing", process_group.end_coalescing)

@@ -56,16 +56,16 @@ def dispatch(original):
         if tools.is_stock(tool):
             original(self, rank, config, tool_config, *args, **kwargs)
             return
-        chosen = tools.configuration(tool, config, tool_config)
+        chosen = tools.configuration(tool, config, tool_config)  # type: ignore[arg-type]
         # A tool without an entry gets what upstream gives it: None becomes the configuration of all tools there.
         original(self, rank, config, chosen, *args, **kwargs)
         if type(self._impl).__name__ != "_NoOpProfiler":
             return
-        impl = tools.profiler(tool, rank, config, chosen, getattr(self, "save_file_prefix", None))
+        impl = tools.profiler(tool, rank, config, chosen, getattr(self, "save_file_prefix", None))  # type: ignore[arg-type]
         if impl is not None:
             self._impl = impl
         elif chosen is None and config.enable:
-            tools.warn_unknown(tool)
+            tools.warn_unknown(tool)  # type: ignore[arg-type]
 
     return __init__
 
