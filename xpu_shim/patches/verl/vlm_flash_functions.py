@@ -47,5 +47,14 @@ def apply(install: Install) -> None:
     # Two functions of transformers that these modules import. No targets: their signatures differ between
     # transformers releases, and only verl's use of them matters. Only these modules' names change, even if late.
     install.late = False
-    install.set("_flash_attention_forward", flash.flash_attention_forward)
-    install.set("fa_peft_integration_check", flash.one_dtype)
+    install.replace("_flash_attention_forward", lambda original: calling(flash.flash_attention_forward))
+    install.replace("fa_peft_integration_check", lambda original: calling(flash.one_dtype))
+
+
+def calling(function):
+    """A function of its own: what is installed takes over the original's name and carries the patch's marker."""
+
+    def replacement(*args, **kwargs):
+        return function(*args, **kwargs)
+
+    return replacement
