@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-SYMBOLS = ["<pad>", "<eos>", "<unk>", *"0123456789", *"+=?. ", "\n", "#"]
+SYMBOLS = ["<pad>", "<|im_end|>", "<unk>", *"0123456789", *"+=?. ", "\n", "#"]
 
-#: Every turn is its text; the assistant's ends with <eos>.
+#: Every turn is its text; the assistant's ends with <|im_end|>.
 CHAT_TEMPLATE = (
     "{% for message in messages %}{{ message['content'] }}"
-    "{% if message['role'] == 'assistant' %}<eos>{% endif %}{% endfor %}"
+    "{% if message['role'] == 'assistant' %}<|im_end|>{% endif %}{% endfor %}"
 )
 
 
@@ -19,10 +19,10 @@ def make_tokenizer(folder: Path) -> int:
     from transformers import PreTrainedTokenizerFast
 
     tokenizer = Tokenizer(models.WordLevel({symbol: i for i, symbol in enumerate(SYMBOLS)}, unk_token="<unk>"))
-    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex("."), behavior="isolated")
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), behavior="isolated")
     tokenizer.decoder = decoders.Fuse()
     fast = PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, unk_token="<unk>", eos_token="<eos>", pad_token="<pad>", chat_template=CHAT_TEMPLATE
+        tokenizer_object=tokenizer, unk_token="<unk>", eos_token="<|im_end|>", pad_token="<pad>", chat_template=CHAT_TEMPLATE
     )
     fast.save_pretrained(folder)
     return len(fast)

@@ -12,7 +12,6 @@ import multiprocessing
 import os
 import sys
 import tempfile
-import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -202,15 +201,11 @@ def address() -> Iterator[str]:
 
 
 def left_behind(endpoint: str) -> list[str]:
-    """Files of a sync that are still there: the socket, named segments."""
+    """What a sync with the shim has left: the socket file, named segments of processes that are gone."""
     path = endpoint.removeprefix("ipc://")
     files = [path] if os.path.exists(path) else []
-    return files + [name for name in os.listdir("/dev/shm") if name.startswith(("xpu-shim-ws-", "verl_weights_"))]
+    return files + [name for name in segments("xpu-shim-ws-") if not os.path.exists(f"/proc/{name.split('-')[4]}")]
 
 
-def open_files(pid: int | str = "self") -> int:
-    return len(os.listdir(f"/proc/{pid}/fd"))
-
-
-def threads() -> list[str]:
-    return [thread.name for thread in threading.enumerate()]
+def segments(prefix: str) -> list[str]:
+    return [name for name in os.listdir("/dev/shm") if name.startswith(prefix)]

@@ -25,7 +25,9 @@ def prefix() -> list[str] | None:
     """The command that gives a private mount namespace: as root, or as a user who may make one; None without either."""
     for command in (["unshare", "-m"], ["unshare", "-Urm"]):
         try:
-            done = subprocess.run([*command, "mount", "-t", "tmpfs", "tmpfs", "/dev/shm"], capture_output=True, timeout=20)
+            done = subprocess.run(
+                [*command, "mount", "-t", "tmpfs", "tmpfs", "/dev/shm"], capture_output=True, timeout=20
+            )
         except OSError:
             return None
         if done.returncode == 0:
@@ -38,7 +40,8 @@ def sync(way: str, size: str, bucket_mb: int, mib: int, full: bool = False, back
     command = prefix()
     assert command is not None, "no private mount namespace here; use `limited` instead"
     fill = "head -c 1G /dev/zero > /dev/shm/full 2>/dev/null; " if full else ""
-    script = f"mount -t tmpfs -o size={size} tmpfs /dev/shm && {{ {fill} exec {sys.executable} {__file__} {way} {bucket_mb} {mib}; }}"
+    program = f"{sys.executable} {__file__} {way} {bucket_mb} {mib}"
+    script = f"mount -t tmpfs -o size={size} tmpfs /dev/shm && {{ {fill} exec {program}; }}"
     environment = os.environ | {"XPU_SHIM_WEIGHT_SYNC_BACKEND": backend, "OMP_NUM_THREADS": "1"}
     done = subprocess.run([*command, "sh", "-c", script], capture_output=True, text=True, timeout=180, env=environment)
     assert done.stdout.startswith("{"), done.stderr[-3000:]

@@ -17,7 +17,8 @@ def state() -> dict:
 
     gc.collect()
     process = psutil.Process()
-    shared = sum(1 for line in open("/proc/self/maps", encoding="utf-8") if "xpu-shim-weights" in line)
+    with open("/proc/self/maps", encoding="utf-8") as maps:
+        shared = sum("xpu-shim-weights" in line for line in maps)
     return {
         "files": len(os.listdir("/proc/self/fd")),
         "threads": process.num_threads(),

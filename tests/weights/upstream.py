@@ -1,12 +1,15 @@
 """verl's own sender and receiver, imported without vLLM and made to run on a machine without an accelerator.
 
-Works with whatever verl release is first on the path. Nothing of the transfer is replaced: only the package around the
-module (its `__init__` wants vLLM) and the device module that `get_torch_device` gives.
+Works with whatever verl release is first on the path. Nothing of the transfer is replaced: only the packages around the
+module (their `__init__`s want vLLM, Ray and seconds; of `rollout.utils` only the one function the sender uses is run) and the
+device module that `get_torch_device` gives.
 """
 
 from __future__ import annotations
 
+import ast
 import importlib
+import importlib.util
 import logging
 import sys
 import types
@@ -14,6 +17,7 @@ from pathlib import Path
 
 import torch
 
+PACKAGES = ("verl", "verl.utils", "verl.workers", "verl.workers.rollout", "verl.workers.rollout.vllm_rollout")
 NAME = "verl.workers.rollout.vllm_rollout.bucketed_weight_transfer"
 
 
@@ -27,17 +31,25 @@ class HostDevice:
 
 def load() -> types.ModuleType:
     """The module with `BucketedWeightSender` and `BucketedWeightReceiver`, unpatched unless somebody patched it."""
+    if NAME not in sys.modules:
+        specification = importlib.util.find_spec("verl")
+        assert specification is not None, "verl is not installed"
+        root = Path(specification.submodule_search_locations[0])
+        for package in PACKAGES:
+            bare = types.ModuleType(package)
+            bare.__path__ = [str(root.joinpath(*package.split(".")[1:]))]
+            sys.modules[package] = bare
+        utils = types.ModuleType("verl.workers.rollout.utils")
+        tree = ast.parse((root / "workers" / "rollout" / "utils.py").read_text())
+        tree.body = [node for node in tree.body if getattr(node, "name", "") == "ensure_async_iterator"]
+        exec(compile(tree, str(root / "workers" / "rollout" / "utils.py"), "exec"), vars(utils))
+        sys.modules[utils.__name__] = utils
+        sys.modules["verl"].__version__ = (root / "version" / "version").read_text().strip()
     logging.disable(logging.WARNING)  # verl warns that there is no accelerator
     try:
-        import verl.workers.rollout as rollout
+        module = importlib.import_module(NAME)
     finally:
         logging.disable(logging.NOTSET)
-    package = NAME.rpartition(".")[0]
-    if package not in sys.modules:
-        bare = types.ModuleType(package)
-        bare.__path__ = [str(Path(rollout.__path__[0]) / "vllm_rollout")]
-        sys.modules[package] = bare
-    module = importlib.import_module(NAME)
     module.get_torch_device = lambda: HostDevice
     module.is_support_ipc = lambda: False
     return module

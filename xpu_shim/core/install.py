@@ -160,7 +160,10 @@ class Install:
         change = _Attribute(parent, name, original, installed, created=name not in vars(parent))
         setattr(parent, name, installed)
         self._attributes.append(change)
-        if self.late and isinstance(parent, types.ModuleType) and original is not _MISSING:
+        # A constant is shared by all who mean the same value (False, a string): only functions and classes are one thing
+        # under many names.
+        copied = isinstance(original, (types.FunctionType, types.BuiltinFunctionType, type))
+        if self.late and isinstance(parent, types.ModuleType) and copied:
             change.holders = rebind(original, installed)
             self.kept.extend(other_holders(original, installed))
 
