@@ -53,10 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _add_doctor(commands: argparse._SubParsersAction) -> None:
-    try:
-        from xpu_shim.doctor import add_parser
-    except ImportError:
-        return
+    from xpu_shim.doctor import add_parser
 
     add_parser(commands)
 
