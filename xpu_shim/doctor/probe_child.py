@@ -107,7 +107,7 @@ def collective(index):
                 f"native averages are wrong ({float(tensor)} for {(size + 1) / 2}); the shim computes them from sums"
             )
     except RuntimeError as error:
-        average = f"no native averages ({str(error)[:100]}); the shim computes them from sums"
+        average = f"no native averages ({str(error)[:200]}); the shim computes them from sums"
     say(stage="destroy_process_group")
     dist.destroy_process_group()
     say(stage="done", wrong=wrong, detail=f"sum, broadcast, gather, max and min are right; {average}")

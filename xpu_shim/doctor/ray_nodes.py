@@ -73,6 +73,7 @@ def _connect(address: str | None) -> Any:
             "Ray is not installed for this interpreter. Install it as verl asks: pip install ray"
         ) from error
     target = address or os.environ.get("RAY_ADDRESS") or "auto"
+    _reachable(target)
     try:
         # Workers must not look for their code in this directory: it may be another one on the next node.
         ray.init(address=target, logging_level="ERROR", log_to_driver=False, configure_logging=True)  # type: ignore[arg-type]
@@ -83,6 +84,23 @@ def _connect(address: str | None) -> Any:
             "Start one with `ray start --head`, or name it in RAY_ADDRESS."
         ) from error
     return ray
+
+
+def _reachable(target: str) -> None:
+    """Complain at once about an address nobody listens at: `ray.init` would try it for minutes."""
+    import re
+
+    from xpu_shim.doctor.machine import connect
+
+    found = re.fullmatch(r"(?:\w+://)?(\[[^\]]+\]|[^:/]+):(\d+)/?", target)
+    if found is None:
+        return
+    try:
+        connect(found[1].strip("[]"), int(found[2]), 5.0)
+    except (OSError, OverflowError) as error:
+        raise NoClusterError(
+            f"no Ray cluster answers at {target!r} ({error}). Start one with `ray start --head`, or correct RAY_ADDRESS."
+        ) from error
 
 
 def _make_task() -> Any:
