@@ -89,6 +89,11 @@ def plain(count: int = 8, kib: int = 512) -> dict[str, torch.Tensor]:
     return {f"layer.{i}.weight": torch.full((kib * 256,), float(i + 1)) for i in range(count)}
 
 
+def generated(say, count: int, kib: int):
+    """`plain`, made where it is called."""
+    yield from plain(count, kib).items()
+
+
 def raise_at_third(say, weights, is_last) -> None:
     for name, _ in weights:
         if name == "layer.3.weight":
