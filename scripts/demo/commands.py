@@ -38,7 +38,7 @@ def common(folder: Path, cards: int, steps: int) -> list[str]:
         "actor_rollout_ref.ref.log_prob_use_dynamic_bsz=True",
         "actor_rollout_ref.ref.log_prob_max_token_len_per_gpu=2048",
         "actor_rollout_ref.ref.fsdp_config.param_offload=True",
-        "custom_reward_function.path=" + str(Path(__file__).with_name("reward.py")),
+        "reward.custom_reward_function.path=" + str(Path(__file__).with_name("reward.py")),
         "trainer.critic_warmup=0",
         'trainer.logger=["console"]',
         "trainer.project_name=one-digit-sums",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-SYMBOLS = ["<pad>", "<|im_end|>", "<unk>", *"0123456789", *"+=?. ", "\n", "#"]
+SYMBOLS = ["<pad>", "<|im_end|>", "<unk>", *"0123456789", *"+=?.#", "\u0120", "\u010a"]
 
 #: Every turn is its text; the assistant's ends with <|im_end|>.
 CHAT_TEMPLATE = (
@@ -15,12 +15,14 @@ CHAT_TEMPLATE = (
 
 def make_tokenizer(folder: Path) -> int:
     """Save a tokenizer with one token a character; returns the size of its vocabulary."""
-    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
-    tokenizer = Tokenizer(models.WordLevel({symbol: i for i, symbol in enumerate(SYMBOLS)}, unk_token="<unk>"))
-    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), behavior="isolated")
-    tokenizer.decoder = decoders.Fuse()
+    # transformers gives a model of type qwen2 Qwen's byte-level pipeline whatever the file says, so it is that: without
+    # merges each byte is a token (a blank is written U+0120 and a line feed U+010A there).
+    tokenizer = Tokenizer(models.BPE({symbol: i for i, symbol in enumerate(SYMBOLS)}, []))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
     fast = PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, unk_token="<unk>", eos_token="<|im_end|>", pad_token="<pad>", chat_template=CHAT_TEMPLATE
     )
