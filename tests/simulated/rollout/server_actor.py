@@ -1,6 +1,6 @@
 """Run as a program: verl's real `vLLMHttpServer` with the real vLLM of this environment, in a Ray actor, as JSON.
 
-    python server_actor.py MODEL_FOLDER '{"overrides": [...], "env": {...}, "sleep": true}'
+    python server_actor.py MODEL_FOLDER '{"overrides": [...], "env": {...}, "sleep": true, "assigned": "0"}'
 
 The server is made the way `vLLMReplica.launch_servers` makes it, from verl's own default configuration. Stdout's last
 line is `{"processes": [...], "tokens": [...], ...}` or `{"error": text}` if an actor call failed.
@@ -72,7 +72,7 @@ async def main(model: str, options: dict) -> dict:
     from verl.workers.rollout.vllm_rollout.vllm_async_server import vLLMHttpServer
 
     config = configuration(model, options.get("overrides", []))
-    ray.init(num_cpus=2, num_gpus=1, include_dashboard=False, logging_level="ERROR")
+    ray.init(num_cpus=2, include_dashboard=False, logging_level="ERROR")
     server = (
         ray.remote(vLLMHttpServer)
         .options(runtime_env={"env_vars": options.get("env", {})}, max_concurrency=8)
