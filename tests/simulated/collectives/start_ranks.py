@@ -49,6 +49,8 @@ def run(
                     "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
                     "OMP_NUM_THREADS": "1",
                     "SIMXPU": "1",
+                    # The start-up hook stays out: a section installs and removes the patches itself.
+                    "XPU_SHIM": "0",
                     "RANK": str(rank),
                     "LOCAL_RANK": str(rank),
                     "WORLD_SIZE": str(ranks),

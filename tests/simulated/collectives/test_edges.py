@@ -64,9 +64,9 @@ def test_unpatched_premultiplied_sums_are_refused(reports):
 def test_it_retires_only_when_torch_sums_everywhere(reports):
     for report in reports("averages", 2):
         assert report["edges"]["retirement"]["value"] == {
-            "stock": "applied",
-            "summing": "retired:torch sums on xpu by itself",
-            "half": "applied",
+            "stock": "in force",
+            "summing": "torch sums on xpu by itself",
+            "half": "in force",
         }
 
 
