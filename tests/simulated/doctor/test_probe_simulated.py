@@ -10,6 +10,8 @@ from xpu_shim.doctor import probe
 from xpu_shim.doctor.check import ERROR, OK, UNKNOWN
 from xpu_shim.doctor.machine import Machine
 
+pytestmark = pytest.mark.slow  # each starts clusters or waits for time limits
+
 #: Seconds: generous, because children import torch while the machine is busy.
 DEVICE, COLLECTIVE = 150.0, 60.0
 

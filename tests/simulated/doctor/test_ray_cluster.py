@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow  # each starts clusters or waits for time limits
+
 ROOT = Path(__file__).resolve().parents[3]
 
 #: Hides the shim in the workers of one node: an import of it fails there as if it had never been installed.
