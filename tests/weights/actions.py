@@ -89,6 +89,15 @@ def plain(count: int = 8, kib: int = 512) -> dict[str, torch.Tensor]:
     return {f"layer.{i}.weight": torch.full((kib * 256,), float(i + 1)) for i in range(count)}
 
 
+def for_verl(say):
+    """`mixed` without the smallest integers (what stands in for the copy to a device has no kernel for them), and more.
+
+    Made where it is called: torch drops the conjugate bit of a tensor it hands to another process.
+    """
+    yield from ((name, tensor) for name, tensor in mixed().items() if "int" not in name or "t8" in name)
+    yield from plain(6).items()
+
+
 def generated(say, count: int, kib: int):
     """`plain`, made where it is called."""
     yield from plain(count, kib).items()

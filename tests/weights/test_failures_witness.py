@@ -77,7 +77,9 @@ def test_two_receivers_at_one_address_break_each_other(endpoint, start):
 
 
 def test_the_event_loop_stands_still_while_the_receiver_loads(endpoint, start):
-    receiver = start(peers.receiver, "verl", endpoint, 1, actions.slow)
+    receiver = start(
+        peers.receiver, "verl", endpoint, 2, actions.slow
+    )  # stays: at its exit the last answer can be lost
     assert receiver.said() == "ready"
     longest = start(peers.sender, "verl", endpoint, actions.plain(), 32).outcome().value
     assert longest == 0.0 or longest > 0.9  # not served once, or not for the whole load
