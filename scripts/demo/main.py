@@ -117,6 +117,8 @@ def environment(options: argparse.Namespace) -> dict[str, str]:
         "HF_DATASETS_CACHE": str(options.folder / "cache"),
         "VLLM_NO_USAGE_STATS": "1",
         "RAY_USAGE_STATS_ENABLED": "0",
+        # Ray gives its workers the lowest priority, which on two cores means that anything else starves them.
+        "RAY_worker_niceness": "0",
         "TOKENIZERS_PARALLELISM": "false",
         "PYTHONUNBUFFERED": "1",
     }

@@ -60,7 +60,8 @@ def releases() -> dict[str, str]:
 
 
 def program(release: str, cases: dict[str, dict]) -> dict:
-    environment = {**os.environ, "XPU_SHIM": "0", "OMP_NUM_THREADS": "1", "VLLM_LOGGING_LEVEL": "ERROR"}
+    environment = {**os.environ, "SIMXPU": "1", "SIMXPU_DEVICES": "1", "XPU_SHIM": "0"}
+    environment |= {"OMP_NUM_THREADS": "1", "VLLM_LOGGING_LEVEL": "ERROR"}
     environment["PYTHONPATH"] = f"{HERE.parents[2]}{os.pathsep}{environment.get('PYTHONPATH', '')}"
     result = subprocess.run(
         [sys.executable, str(HERE / "vllm_memory.py"), release, json.dumps(cases)],
