@@ -55,7 +55,7 @@ def applied(folder: Path, algorithm: str) -> dict[str, set[str]]:
 
 @pytest.mark.parametrize(("algorithm", "strategy"), [("grpo", "fsdp2"), ("ppo", "fsdp2"), ("ppo", "fsdp")])
 def test_reinforcement_learning(algorithm, strategy, tmp_path):
-    result, log, steps = run(tmp_path, "--algorithm", algorithm, "--strategy", strategy, "--steps", "2")
+    result, _, steps = run(tmp_path, "--algorithm", algorithm, "--strategy", strategy, "--steps", "2")
     assert result.returncode == 0, result.stderr[-3000:]
     assert [step["step"] for step in steps] == [1, 2]
     assert all(0 < step["actor/grad_norm"] < 1e3 for step in steps)
