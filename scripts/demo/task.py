@@ -24,7 +24,11 @@ def make_tokenizer(folder: Path) -> int:
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     fast = PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, unk_token="<unk>", eos_token="<|im_end|>", pad_token="<pad>", chat_template=CHAT_TEMPLATE
+        tokenizer_object=tokenizer,
+        unk_token="<unk>",
+        eos_token="<|im_end|>",
+        pad_token="<pad>",
+        chat_template=CHAT_TEMPLATE,
     )
     fast.save_pretrained(folder)
     return len(fast)
