@@ -48,6 +48,7 @@ TRUE = {
     "true, asleep": {"sleep_grows": 0},
 }
 SHORT = {"short": {"others": 15}, "short, with the kernel's account": {"others": 15, "kernel": True}}
+FULL = {"full": {"others": 24}, "full, with the kernel's account": {"others": 24, "kernel": True}}
 
 
 def releases() -> dict[str, str]:
@@ -76,7 +77,7 @@ def program(release: str, cases: dict[str, dict]) -> dict:
 
 @cache
 def table(name: str) -> dict:
-    return program(releases()[name], {**{fault: case for fault, (case, _) in FAULTS.items()}, **TRUE, **SHORT})
+    return program(releases()[name], {**{fault: case for fault, (case, _) in FAULTS.items()}, **TRUE, **SHORT, **FULL})
 
 
 def off_by(row: dict, true: dict) -> float:
@@ -121,6 +122,13 @@ def test_a_real_shortage_stays_an_error(release: str, case: str) -> None:
     assert "3.00 GiB are missing. This process holds 0.00 GiB, others hold 15.00 GiB" in text
     if "account" in case:
         assert "pid 1 (trainer) 15.00 GiB" in text
+
+
+@pytest.mark.parametrize("case", FULL)
+def test_free_0_on_a_card_that_is_full_is_believed(release: str, case: str) -> None:
+    text = table(release)["patched"][case]["error"]
+    assert text.startswith("ValueError: Free memory on device xpu:0 (0.00 GiB of 24.00 GiB)")
+    assert "No actor_rollout_ref.rollout.gpu_memory_utilization fits" in text
 
 
 def test_the_advice_of_a_shortage_works(release: str) -> None:
