@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Sets up everything and runs the tests on simulated devices; no GPU is needed.
 #
-#   ./scripts/test.sh                 the default tiers
-#   ./scripts/test.sh --all           also the long ones (marked slow, end to end)
-#   ./scripts/test.sh AREA...         some areas only: lint unit contract simulated weights simxpu end_to_end
+#   ./scripts/test.sh                 the default tiers: lint unit contract collectives simxpu
+#   ./scripts/test.sh --all           everything, also what is marked slow: over an hour
+#   ./scripts/test.sh AREA...         some areas only: lint unit contract collectives simulated weights simxpu end_to_end
 #   ./scripts/test.sh --setup         make the environment and stop
 #
 # See scripts/environment.sh for XPU_SHIM_CACHE and XPU_SHIM_TORCH_INDEX.
@@ -17,18 +17,18 @@ for argument in "$@"; do
   case "$argument" in
     --all) all=1 ;;
     --setup) make_environment; exit 0 ;;
-    lint | unit | contract | simulated | weights | simxpu | end_to_end) areas+=("$argument") ;;
+    lint | unit | contract | collectives | simulated | weights | simxpu | end_to_end) areas+=("$argument") ;;
     -h | --help) sed -n '2,9s/^# \{0,1\}//p' "$0"; exit 0 ;;
-    *) fail "'$argument' is neither --all, --setup nor an area: lint unit contract simulated weights simxpu end_to_end" ;;
+    *) fail "'$argument' is neither --all, --setup nor an area: lint unit contract collectives simulated weights simxpu end_to_end" ;;
   esac
 done
 if [ "${#areas[@]}" -eq 0 ]; then
-  areas=(lint unit contract weights simulated simxpu)
-  [ "$all" -eq 0 ] || areas+=(end_to_end)
+  areas=(lint unit contract collectives simxpu)
+  [ "$all" -eq 0 ] || areas=(lint unit contract weights simulated simxpu end_to_end)
 fi
 # Seconds each area takes on 2 cores, as measured; only for the estimate that is printed.
-declare -A seconds=([lint]=20 [unit]=60 [contract]=240 [weights]=180 [simulated]=480 [simxpu]=240 [end_to_end]=240)
-declare -A more=([lint]=0 [unit]=0 [contract]=60 [weights]=240 [simulated]=400 [simxpu]=300 [end_to_end]=900)
+declare -A seconds=([lint]=20 [unit]=60 [contract]=240 [collectives]=200 [weights]=180 [simulated]=480 [simxpu]=240 [end_to_end]=240)
+declare -A more=([lint]=0 [unit]=0 [contract]=60 [collectives]=0 [weights]=240 [simulated]=400 [simxpu]=300 [end_to_end]=900)
 
 make_environment
 # The tests choose devices and faults themselves; nothing of the caller's may leak in.
@@ -54,6 +54,7 @@ run() {
       "$PYTHON" -m ruff check . && "$PYTHON" -m ruff format --check . &&
         "$PYTHON" -m mypy && "$PYTHON" scripts/generate.py --check && "$base/bin/shellcheck" -x -P SCRIPTDIR scripts/*.sh .ci/run
       ;;
+    collectives) "$PYTHON" -m pytest "${marker[@]}" tests/simulated/collectives ;;
     simxpu) "$PYTHON" -m pytest "${marker[@]}" -c pyproject.toml --rootdir . tests/simxpu/tests ;;
     *) "$PYTHON" -m pytest "${marker[@]}" "tests/$1" ;;
   esac

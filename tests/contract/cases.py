@@ -98,7 +98,9 @@ def hook_first() -> dict[str, dict[str, str]]:
         problems, looked = [], False
         for change, old, new in functions(patch_id):
             looked = True
-            for attribute in ("__module__", "__qualname__", "__name__", "__doc__"):
+            imported = isinstance(change.parent, types.ModuleType) and old.__module__ != change.parent.__name__
+            # A name that the module only imported is pickled by the place where it was replaced.
+            for attribute in ("__doc__",) if imported else ("__module__", "__qualname__", "__name__", "__doc__"):
                 if getattr(old, attribute) != getattr(new, attribute):
                     problems.append(f"{change.name}.{attribute} is {getattr(new, attribute)!r}")
             if inspect.signature(old) != inspect.signature(new):
@@ -247,9 +249,18 @@ def targets_first() -> dict[str, dict[str, str]]:
 
     result["applied again"] = na()
     for patch_id in applied:
+        withdraw(patch_id)
         state = again(patch_id)
         result["applied again"][patch_id] = "ok" if state in ("applied", "late") else str(record(patch_id))
     return result
+
+
+def withdraw(patch_id: str) -> None:
+    """Take back what is still in place; a target that was deleted and put back counts as changed by somebody else."""
+    for entry in record(patch_id).modules.values():
+        if entry.install is not None:
+            entry.install.abandon()
+            entry.install = None
 
 
 def drifted(patch_id: str, modules: list[str], again) -> str:
@@ -267,6 +278,7 @@ def drifted(patch_id: str, modules: list[str], again) -> str:
         # What a patch adds, and what a module only imports, has no signature in the lock to drift from.
         if target.module not in modules or str(target) not in locked:
             continue
+        withdraw(patch_id)  # the try before may have applied it on another of its modules
         try:
             parent, name, value = resolve(sys.modules[target.module], target.qualname)
         except AttributeError:

@@ -279,7 +279,8 @@ def stack(*arguments: str, timeout: int = 180, **environment: str) -> str:
 def test_a_torchrun_rank_has_the_hook(tmp_path):
     (tmp_path / "rank.py").write_text(HOOKED)
     out = stack("-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", str(tmp_path / "rank.py"))
-    assert out.split() == ["True", "True"]
+    # The two ranks may write at the same time.
+    assert (out.count("True"), out.count("False")) == (2, 0)
 
 
 RAY = """

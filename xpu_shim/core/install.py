@@ -84,6 +84,9 @@ class Install:
         if isinstance(replacement, types.FunctionType):
             functools.update_wrapper(replacement, function)
             replacement.__dict__[MARKER] = self.patch.id
+            if isinstance(parent, types.ModuleType) and function.__module__ != parent.__name__ and "." not in qualname:
+                # A name the module only imported: where it comes from is not patched, so it is pickled by this place.
+                replacement.__module__, replacement.__qualname__ = parent.__name__, name
         elif isinstance(replacement, type):
             setattr(replacement, MARKER, self.patch.id)
         self._put(parent, name, original, descriptor(replacement) if descriptor else replacement)

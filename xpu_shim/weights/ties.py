@@ -52,8 +52,12 @@ class Ties:
         sums = fingerprint(tensor)
         earlier = self._seen.get(reference.cdata)
         # If the storage is alive, nothing else can have its address.
-        alive = earlier is not None and not earlier.reference.expired()
-        if alive and earlier.geometry == geometry and torch.equal(earlier.sums, sums):
+        if (
+            earlier is not None
+            and not earlier.reference.expired()
+            and earlier.geometry == geometry
+            and torch.equal(earlier.sums, sums)
+        ):
             return earlier.index
         self._seen[reference.cdata] = _Seen(index, reference, geometry, sums)
         return None

@@ -16,8 +16,10 @@ from pathlib import Path
 
 import pytest
 
-GIB = 1 << 30
 HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))
+
+from releases import parameters, releases  # noqa: E402
 
 #: Name to what happens on the card, and the words of the public report that stock vLLM dies with; None where it does
 #: not die but sizes the KV cache wrongly.
@@ -51,15 +53,6 @@ SHORT = {"short": {"others": 15}, "short, with the kernel's account": {"others":
 FULL = {"full": {"others": 24}, "full, with the kernel's account": {"others": 24, "kernel": True}}
 
 
-def releases() -> dict[str, str]:
-    """Name to directory: the installed vLLM, and unpacked ones."""
-    found = {"installed": ""}
-    folder = os.environ.get("XPU_SHIM_RELEASES")
-    for path in sorted(Path(folder).glob("vllm-*")) if folder else ():
-        found[path.name] = str(path)
-    return found
-
-
 def program(release: str, cases: dict[str, dict]) -> dict:
     environment = {**os.environ, "SIMXPU": "1", "SIMXPU_DEVICES": "1", "XPU_SHIM": "0"}
     environment |= {"OMP_NUM_THREADS": "1", "VLLM_LOGGING_LEVEL": "ERROR"}
@@ -85,9 +78,7 @@ def off_by(row: dict, true: dict) -> float:
     return abs(row["kv_cache"] - true["kv_cache"]) / true["kv_cache"]
 
 
-@pytest.fixture(
-    params=[name if name == "installed" else pytest.param(name, marks=pytest.mark.slow) for name in releases()]
-)
+@pytest.fixture(params=parameters())
 def release(request) -> str:
     return request.param
 

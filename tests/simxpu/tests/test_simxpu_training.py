@@ -43,6 +43,7 @@ def losses(model, device: str, micro_batches: int = 1, **optimizer) -> list[floa
     return result
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("attention", "checkpointing", "micro_batches", "optimizer"),
     [

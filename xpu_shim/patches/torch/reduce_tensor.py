@@ -38,7 +38,7 @@ def apply(install: Install) -> None:
     original = install.module.reduce_tensor
     install.replace("reduce_tensor", refuse_xpu)
     # torch.multiprocessing registers the function for queues by value; nothing to do unless it was imported before us.
-    replacement, table = install.module.reduce_tensor, ForkingPickler._extra_reducers
+    replacement, table = install.module.reduce_tensor, ForkingPickler._extra_reducers  # type: ignore[attr-defined]
     held = [kind for kind, function in table.items() if function is original]
     table.update(dict.fromkeys(held, replacement))
 
