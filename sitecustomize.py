@@ -3,47 +3,27 @@
 It arms the same hook as `xpu_shim.pth` and then runs the `sitecustomize` that would have run without this one. Only
 `sys.path` entries after this file's own are searched: two packages that both chained "everywhere but here" would call
 each other for ever.
+
+Every interpreter start runs this, also when the shim is switched off, so each name and code object in it was weighed
+(tests/benchmarks/startup.py): no functions, and `sys` by way of `os`.
 """
 
 import os
-import sys
 
-
-def _arm():
-    if os.environ.get("XPU_SHIM") == "0":
-        return
+if os.environ.get("XPU_SHIM") != "0":
     try:
-        from xpu_shim import _boot
-
-        _boot.init()
+        import xpu_shim._boot  # noqa: F401
     except Exception:
         pass  # a half-uninstalled shim must not cost every interpreter start two lines on stderr
 
-
-def _chain():
-    # String operations only: this runs at every start, also when the shim is switched off.
-    here = __file__.rpartition("/")[0]
-    if here not in sys.path:
-        here = os.path.abspath(here)
-        entries = [os.path.abspath(entry or os.curdir) for entry in sys.path]
-        if here not in entries:
-            return
-        rest = sys.path[entries.index(here) + 1 :]
-    else:
-        rest = sys.path[sys.path.index(here) + 1 :]
-    if not rest:
-        return
-    spec = sys.modules["_frozen_importlib_external"].PathFinder.find_spec("sitecustomize", rest)
-    if spec is None or spec.loader is None or spec.origin == __file__:
-        return
-    # Run under its own name, as it would have been; errors in it are its own and are reported by site as usual.
-    module = type(sys)("sitecustomize")
-    module.__file__, module.__spec__, module.__loader__ = spec.origin, spec, spec.loader
-    if spec.submodule_search_locations is not None:
-        module.__path__ = spec.submodule_search_locations
-    sys.modules["sitecustomize"] = module
-    spec.loader.exec_module(module)
-
-
-_arm()
-_chain()
+# In a virtual environment site-packages is the last entry: nothing follows that could hold another sitecustomize.
+if os.sys.path[-1] != __file__[:-17]:  # less "/sitecustomize.py"
+    entries = list(map(os.path.abspath, os.sys.path))
+    here = os.path.dirname(os.path.abspath(__file__))
+    rest = here in entries and entries[entries.index(here) + 1 :]
+    spec = rest and os.sys.modules["_frozen_importlib_external"].PathFinder.find_spec("sitecustomize", rest)
+    # A namespace package (a mere folder of that name) has no origin.
+    if spec and spec.origin and spec.origin != __file__:
+        # Run under its own name, as it would have been; errors in it are its own and site reports them as usual.
+        module = os.sys.modules["sitecustomize"] = os.sys.modules["_frozen_importlib"].module_from_spec(spec)
+        spec.loader.exec_module(module)

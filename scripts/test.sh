@@ -52,7 +52,8 @@ run() {
   case "$1" in
     lint)
       "$PYTHON" -m ruff check . && "$PYTHON" -m ruff format --check . &&
-        "$PYTHON" -m mypy && "$PYTHON" scripts/generate.py --check && "$base/bin/shellcheck" -x -P SCRIPTDIR scripts/*.sh .ci/run
+        "$PYTHON" -m mypy && "$PYTHON" scripts/generate.py --check && "$base/bin/shellcheck" -x -P SCRIPTDIR scripts/*.sh .ci/run &&
+        "$base/bin/hadolint" scripts/docker/Dockerfile
       ;;
     collectives) "$PYTHON" -m pytest "${marker[@]}" tests/simulated/collectives ;;
     simxpu) "$PYTHON" -m pytest "${marker[@]}" -c pyproject.toml --rootdir . tests/simxpu/tests ;;

@@ -48,3 +48,6 @@ def arm():
         _finder.install()
     except Exception as error:
         _started.append(error)  # shown by `xpu-shim status`; raising here would break the user's import of verl
+
+
+init()  # importing is calling: the `.pth` line and `sitecustomize` stay as short as they can be

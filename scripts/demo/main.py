@@ -29,6 +29,14 @@ FAULTS = {
     "minmax_sum": "MIN and MAX return the sum: micro-batches are counted wrong across ranks",
 }
 
+#: The patches that cure each, for `--without-cure`.
+CURES = {
+    "avg_abort": ("torch.fsdp2_sum", "torch.functional_reductions", "torch.process_group_reductions"),
+    "mask_frozen": ("verl.worker_pinning",),
+    "free_memory_zero": ("vllm.memory_snapshot", "vllm.memory_profiling", "vllm.request_memory"),
+    "minmax_sum": ("torch.process_group_reductions",),
+}
+
 #: Longest time a run may go without a line of output, and altogether, in seconds.
 SILENCE, LONGEST = 600, 1800
 
@@ -47,10 +55,15 @@ def main() -> int:
     parser.add_argument("--strategy", choices=("fsdp", "fsdp2"), help="sharding (default: verl's own choice)")
     parser.add_argument("--faults", help="comma-separated, instead of " + ",".join(FAULTS))
     parser.add_argument("--without-shim", action="store_true", help="the stock run, to see where it stops")
+    parser.add_argument(
+        "--without-cure", choices=sorted(CURES), help="this fault alone, and the patches that cure it switched off"
+    )
     parser.add_argument("--folder", type=Path, default=Path("outputs/demo"), help="model, data, log and report")
     parser.add_argument("overrides", nargs="*", help="more Hydra overrides for the command, after --")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends the command and what it started, as Ctrl-C does
+    if options.without_cure:
+        options.faults = options.without_cure
     sft = options.algorithm == "sft"
     options.steps = options.steps or (8 if sft else 3)
     options.cards = options.cards or (4 if sft else 2)
@@ -75,7 +88,8 @@ def main() -> int:
     status, steps = run(stock, options, log, report)
     shim_is_on = environment(options).get("XPU_SHIM") != "0"
     announce(3, "report", options, None)
-    ended_well = status == 0 and len(steps) >= options.steps
+    # A resumed run logs only the steps that were left to do.
+    ended_well = status == 0 and bool(steps) and steps[-1]["step"] >= options.steps
     if report.exists() and shim_is_on:
         show_processes(json.loads(report.read_text()))
     show_steps(steps)
@@ -124,6 +138,8 @@ def environment(options: argparse.Namespace) -> dict[str, str]:
     }
     if options.without_shim:
         extra["XPU_SHIM"] = "0"
+    if options.without_cure:
+        extra["XPU_SHIM_DISABLE"] = ",".join(CURES[options.without_cure])
     return {**os.environ, **extra}
 
 
@@ -204,20 +220,20 @@ def read_step(line: str) -> dict[str, float] | None:
     return {"step": float(start[1]), **metrics} if "train/loss" in metrics or "actor/grad_norm" in metrics else None
 
 
-#: What a line of the log says about where the run is, latest first.
+#: What a line of the log says about where the run is, latest first. The configuration that verl prints at the start
+#: names nearly everything, so these are what the actors of each kind say ("(WorkerDict pid=123) ...").
 STAGES = (
-    ("update_weights", "weights go to the rollout"),
-    ("init engine", "vLLM is ready"),
-    ("Initializing a V1 LLM engine", "vLLM starts"),
-    ("vLLMHttpServer", "the rollout servers start"),
-    ("WorkerDict", "the training ranks load the model"),
-    ("Started a local Ray instance", "Ray is up, verl builds its workers"),
+    (r"Training Progress|step:\d", "training"),
+    (r"^\W*\(vLLMHttpServer.*(init engine|Application startup|HTTP server)", "vLLM is ready"),
+    (r"^\W*\(vLLMHttpServer", "vLLM starts"),
+    (r"^\W*\(WorkerDict", "the training ranks load the model"),
+    (r"Started a local Ray instance", "Ray is up, verl builds its workers"),
 )
 
 
 def stage(log: Path) -> str:
-    text = log.read_text(errors="replace")
-    return next((words for mark, words in STAGES if mark in text), "Python imports verl")
+    text = ANSI.sub("", log.read_text(errors="replace"))
+    return next((words for mark, words in STAGES if re.search(mark, text, re.M)), "Python imports verl")
 
 
 #: Column title to the names verl gives the metric (the first that is there counts).
@@ -285,7 +301,7 @@ def show_faults(options: argparse.Namespace, shim_is_on: bool) -> None:
 def show_failure(log: Path, status: int, shim_is_on: bool) -> None:
     """The first error in the log, with its line number, and how to read it."""
     console.print(f"[red]the command ended with status {status}[/]" + ("" if shim_is_on else " (as expected: stock)"))
-    error = re.compile(r"^\W*(\(\w+ pid=\d+\)\W*)?([\w.]*(Error|Exception)\b.*)")
+    error = re.compile(r"^\W*(\(\w+ pid=\d+\)\W*)?([\w.]*(Error|Exception)(:| with ).*)")
     for number, line in enumerate(log.read_text(errors="replace").splitlines(), 1):
         match = error.match(ANSI.sub("", line).strip())
         if match and "RayTaskError" not in match[2] and "UserWarning" not in match[2]:

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import argparse
+import contextlib
 import json
 import os
+import signal
+import stat
 import subprocess
 import sys
+import tempfile
+import time
+import uuid
 from pathlib import Path
 
 import psutil
@@ -14,7 +21,9 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts" / "demo"))
 
+import commands  # noqa: E402
 import main as demo  # noqa: E402
+import task  # noqa: E402
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
 
@@ -80,6 +89,118 @@ def test_the_stock_run_stops_without_the_shim(tmp_path):
     assert result.returncode == 0, result.stderr[-2000:]  # the demo expects it to stop
     assert steps == []
     assert "Total available GPUs 0 is less than total desired GPUs 2" in log
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        ("avg_abort", "average operation is not supported for the scheduler path"),
+        ("mask_frozen", "SHARED"),
+        ("minmax_sum", "MINMAX"),
+    ],
+)
+def test_each_fault_alone_stops_the_run_without_its_cure(fault, words, tmp_path):
+    """Everything else of the shim is on: only so does the run get as far as the fault."""
+    result, log, steps = run(tmp_path, "--without-cure", fault, "--steps", "1")
+    assert result.returncode != 0
+    assert steps == []
+    assert words in log
+
+
+def test_two_cards_for_one_rollout(tmp_path):
+    """Tensor parallelism in vLLM beside two training ranks."""
+    result, log, steps = run(tmp_path, "--steps", "2", "--", "actor_rollout_ref.rollout.tensor_model_parallel_size=2")
+    assert result.returncode == 0, result.stderr[-3000:]
+    assert [step["step"] for step in steps] == [1, 2]
+    applied(tmp_path, "grpo")
+
+
+def test_resumes_from_the_checkpoint(tmp_path):
+    """`trainer.resume_mode=auto` is the default: the second run goes on where the first stopped."""
+    first, _, steps = run(tmp_path, "--steps", "2", "--", "trainer.save_freq=1")
+    assert first.returncode == 0, first.stderr[-3000:]
+    assert [step["step"] for step in steps] == [1, 2]
+    saved = checkpoint(tmp_path / "checkpoints", 2)
+    second, log, steps = run(tmp_path, "--steps", "3", "--", "trainer.save_freq=1")
+    assert second.returncode == 0, second.stderr[-3000:]
+    assert [step["step"] for step in steps] == [3]
+    assert "Setting global step to 2" in log
+    assert saved == checkpoint(tmp_path / "checkpoints", 2)  # resuming did not write into what it read
+    assert saved != checkpoint(tmp_path / "checkpoints", 3)
+
+
+def checkpoint(folder: Path, step: int) -> dict[str, float]:
+    """Name and rank of each parameter shard in an actor's checkpoint to the sum of its elements in float64."""
+    import torch
+
+    sums = {}
+    for file in sorted((folder / f"global_step_{step}" / "actor").glob("model_world_size_*_rank_*.pt")):
+        for name, tensor in torch.load(file, weights_only=False, map_location="cpu").items():
+            tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor
+            sums[f"{file.stem}:{name}"] = tensor.double().sum().item()
+    assert sums
+    return sums
+
+
+def start_stock(folder: Path, mark: str) -> subprocess.Popen:
+    """The stock command itself, not under the demo's care."""
+    task.make_model(folder / "model")
+    task.make_data(folder / "data")
+    options = argparse.Namespace(folder=folder, cards=2, faults=None, without_cure=None, without_shim=False)
+    with (folder / "grpo.log").open("w") as log:
+        return subprocess.Popen(
+            [sys.executable, *commands.grpo(folder, 2, 200)],
+            env={**demo.environment(options), "RUN_MARK": mark},
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+
+
+def alive(mark: str) -> list[str]:
+    """Live processes of the run: those that inherited its mark."""
+    found = []
+    for process in psutil.process_iter(["pid", "status", "cmdline"]):
+        with contextlib.suppress(psutil.Error):
+            if process.environ().get("RUN_MARK") == mark and process.info["status"] != psutil.STATUS_ZOMBIE:
+                found.append(f"{process.pid}: {' '.join(process.info['cmdline'] or ())[:120]}")
+    return found
+
+
+def shared_files() -> set[str]:
+    """Segments in /dev/shm (less the simulated cards' own accounts), and sockets in the temporary folder."""
+    segments = {str(path) for path in Path("/dev/shm").iterdir() if not path.name.startswith("simxpu-")}
+    sockets = set()
+    for path in Path(tempfile.gettempdir()).iterdir():
+        with contextlib.suppress(OSError):
+            if stat.S_ISSOCK(path.stat().st_mode):
+                sockets.add(str(path))
+    return segments | sockets
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=lambda number: number.name)
+def test_a_killed_driver_leaves_nothing(number, tmp_path):
+    """After `ray stop`, as its documentation asks for, no process, segment or socket of the run is left."""
+    mark, before = uuid.uuid4().hex, shared_files()
+    driver = start_stock(tmp_path, mark)
+    try:
+        log, limit = tmp_path / "grpo.log", time.monotonic() + 600
+        while "step:1 - " not in demo.ANSI.sub("", log.read_text(errors="replace")):
+            assert driver.poll() is None, log.read_text(errors="replace")[-3000:]
+            assert time.monotonic() < limit, "no training step within 600 s"
+            time.sleep(1)
+        os.kill(driver.pid, number)
+        driver.wait(90)
+        subprocess.run([sys.executable, "-m", "ray.scripts.scripts", "stop"], check=True, timeout=120)
+        limit = time.monotonic() + 30
+        while alive(mark) and time.monotonic() < limit:
+            time.sleep(1)
+        assert alive(mark) == []
+        assert shared_files() - before == set()
+    finally:
+        for line in alive(mark):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(line.split(":")[0]), signal.SIGKILL)
 
 
 def test_the_reward_rises(tmp_path):

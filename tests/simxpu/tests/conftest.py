@@ -17,6 +17,8 @@ import pytest
 WORKERS = Path(__file__).parent / "workers"
 #: The variables that decide what a process sees; tests set them themselves.
 VARIABLES = ("ZE_AFFINITY_MASK", "ZE_FLAT_DEVICE_HIERARCHY", "ONEAPI_DEVICE_SELECTOR", "XPU_SHIM_SYSFS", "RANK")
+#: Unbuffered, `print` writes a line and its end separately, and the lines of two ranks run into each other.
+UNWANTED = (*VARIABLES, "PYTHONUNBUFFERED")
 
 
 def pytest_configure(config):
@@ -25,7 +27,7 @@ def pytest_configure(config):
 
 def clean_environment() -> dict[str, str]:
     """The environment without settings that tests make, on a simulated machine of their own."""
-    env = {k: v for k, v in os.environ.items() if not k.startswith("SIMXPU") and k not in VARIABLES}
+    env = {k: v for k, v in os.environ.items() if not k.startswith("SIMXPU") and k not in UNWANTED}
     return env | {
         "SIMXPU": "1",
         "SIMXPU_MACHINE": f"test-{uuid.uuid4().hex[:12]}",

@@ -43,7 +43,6 @@ def losses(model, device: str, micro_batches: int = 1, **optimizer) -> list[floa
     return result
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("attention", "checkpointing", "micro_batches", "optimizer"),
     [
@@ -64,7 +63,8 @@ def test_losses_of_20_steps_equal_the_cpu(attention, checkpointing, micro_batche
     assert expected[-1] < expected[0] - 0.05  # it does learn
     assert max(abs(a - b) for a, b in zip(expected, found, strict=True)) < 1e-6
     for p, q in zip(model.parameters(), reference.parameters(), strict=True):
-        assert (p.detach().cpu() - q).abs().max() < 1e-6
+        # AdamW divides by the root of the second moment: a last bit of a gradient near zero becomes a few 1e-6 here.
+        assert (p.detach().cpu() - q).abs().max() < 1e-5
 
 
 def test_dropout_is_reproducible():

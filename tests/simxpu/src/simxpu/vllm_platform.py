@@ -4,6 +4,8 @@ vLLM chooses its platform by probing. With simulated XPUs in the process its XPU
 vLLM installed is the CPU build. A platform named by a plugin goes before the probed ones and makes the choice certain.
 """
 
+import os
+
 from .settings import enabled
 
 
@@ -17,9 +19,10 @@ def keep_weights_loadable() -> None:
 
     On CPUs with AMX or oneDNN it replaces a layer's weight by an empty parameter and computes with a packed copy, so a
     second load (each weight sync of a trainer) ends in ``AttributeError: 'Parameter' object has no attribute
-    'weight_loader'``. GPU builds keep their weights, and so must the rollout that stands in for one.
+    'weight_loader'``. GPU builds keep their weights, and so must the rollout that stands in for one. ``SIMXPU_KEEP_WEIGHTS=1`` asks for
+    it without simulated devices, for a run on plain CPU to compare with.
     """
-    if not enabled():
+    if not enabled() and os.environ.get("SIMXPU_KEEP_WEIGHTS") != "1":
         return
     from vllm.platforms import current_platform
 

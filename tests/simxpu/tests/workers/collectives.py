@@ -35,9 +35,10 @@ def all_reduce():
         x = full(rank + 1.0)
         dist.all_reduce(x, op)
         assert x.tolist() == [expected] * 3, (op, x)
-    x = full(rank, dtype=torch.int64)
-    dist.all_reduce(x, dist.ReduceOp.BOR)
-    assert x.tolist() == [3] * 3
+    for op, expected in ((dist.ReduceOp.BAND, 4), (dist.ReduceOp.BOR, 7), (dist.ReduceOp.BXOR, 0)):
+        x = full(4 + rank, dtype=torch.int64)
+        dist.all_reduce(x, op)
+        assert x.tolist() == [expected] * 3, (op, x)
 
 
 @case
@@ -106,6 +107,10 @@ def all_to_all():
     x = full(0.0, world)
     dist.all_to_all_single(x, torch.arange(float(world), device=device) + 10 * rank)
     assert x.tolist() == [10.0 * i + rank for i in range(world)]
+    to = [i + 1 for i in range(world)]  # rank i gets i + 1 elements from each
+    x = full(0.0, world * (rank + 1))
+    dist.all_to_all_single(x, full(float(rank), sum(to)), [rank + 1] * world, to)
+    assert x.tolist() == [float(r) for r in range(world) for _ in range(rank + 1)]
     parts = [full(0.0, 1) for _ in range(world)]
     dist.all_to_all(parts, [full(10.0 * rank + i, 1) for i in range(world)])
     assert [p.item() for p in parts] == [10.0 * i + rank for i in range(world)]
@@ -139,6 +144,40 @@ def barrier_and_objects():
     objects = [rank]
     dist.broadcast_object_list(objects, 0)
     assert objects == [0]
+
+
+@case
+def objects():
+    gathered = [None] * world if rank == 1 else None
+    dist.gather_object({"rank": rank}, gathered, dst=1)
+    assert rank != 1 or gathered == [{"rank": r} for r in range(world)]
+    mine = [None]
+    dist.scatter_object_list(mine, [f"for {r}" for r in range(world)] if rank == 2 else None, src=2)
+    assert mine == [f"for {rank}"]
+    for where in (torch.device("cpu"), device):  # the bytes travel as a tensor of that device
+        if rank == 0:
+            dist.send_object_list(["hello", {"x": 1}], dst=3, device=where)
+        elif rank == 3:
+            received = [None, None]
+            dist.recv_object_list(received, src=0, device=where)
+            assert received == ["hello", {"x": 1}]
+
+
+@case
+def single_tensor_names():
+    gathered = full(0.0, world * 3)
+    dist.all_gather_single(gathered, full(rank + 1.0))
+    assert gathered.tolist() == [r + 1 for r in range(world) for _ in range(3)]
+    scattered = full(0.0)
+    dist.reduce_scatter_single(scattered, full(rank + 1.0, world * 3))
+    assert scattered.tolist() == [10] * 3
+
+
+@case
+def monitored_barrier_is_gloos_alone():
+    """torch offers it for gloo groups only; on xpu:xccl it says so and on a gloo group it works."""
+    group = dist.new_group(backend="gloo")
+    dist.monitored_barrier(group)
 
 
 @case
