@@ -21,19 +21,31 @@ from rich.table import Table
 
 console = Console(stderr=True, highlight=False, width=None if sys.stderr.isatty() else 120)
 
-#: The faults of the real stack that the demo switches on, and what each does to the stock run.
+#: The faults of the real stack that the demo switches on, what each does to the stock run, and where that is to be seen.
+#: The rollout's vLLM is a CPU build, which asks no driver for free memory, and on an idle machine nothing looks at the
+#: devices early: those two show themselves in tests only.
 FAULTS = {
-    "avg_abort": "oneCCL aborts in the first backward pass: average operation is not supported for the scheduler path",
-    "mask_frozen": "a device mask set after the first look at the devices does nothing: every rank on card 0",
-    "free_memory_zero": "the driver reports 0 bytes free: vLLM refuses to start with a false out-of-memory",
-    "minmax_sum": "MIN and MAX return the sum: micro-batches are counted wrong across ranks",
+    "avg_abort": (
+        "oneCCL aborts in the first step: average operation is not supported for the scheduler path",
+        "--without-cure avg_abort",
+    ),
+    "mask_frozen": (
+        "a device mask set after the first look at the devices does nothing: every rank on card 0",
+        "tests/simulated/devices",
+    ),
+    "free_memory_zero": (
+        "the driver reports 0 bytes free: vLLM refuses to start with a false out-of-memory",
+        "tests/simulated/rollout",
+    ),
+    "minmax_sum": (
+        "MIN and MAX return the sum: twice as many micro-batches on two ranks, silently",
+        "--without-cure minmax_sum",
+    ),
 }
 
-#: The patches that cure each, for `--without-cure`.
+#: The patches that cure those which can be seen in this run, for `--without-cure`.
 CURES = {
     "avg_abort": ("torch.fsdp2_sum", "torch.functional_reductions", "torch.process_group_reductions"),
-    "mask_frozen": ("verl.worker_pinning",),
-    "free_memory_zero": ("vllm.memory_snapshot", "vllm.memory_profiling", "vllm.request_memory"),
     "minmax_sum": ("torch.process_group_reductions",),
 }
 
@@ -291,10 +303,10 @@ def show_processes(reports: list[dict]) -> None:
 
 def show_faults(options: argparse.Namespace, shim_is_on: bool) -> None:
     wanted = (options.faults if options.faults is not None else ",".join(FAULTS)).split(",")
-    table = Table("fault, switched on", "what it does to the stock run", title_justify="left")
+    table = Table("fault, switched on", "what it does to the stock run", "to be seen with", title_justify="left")
     table.title = "faults of the real stack, simulated" + ("" if shim_is_on else "; the shim was off")
     for fault in filter(None, wanted):
-        table.add_row(fault, FAULTS.get(fault, "see `simxpu faults`"))
+        table.add_row(fault, *FAULTS.get(fault, ("see `simxpu faults`", "tests/simxpu")))
     console.print(table)
 
 

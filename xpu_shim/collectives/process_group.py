@@ -54,12 +54,16 @@ def reduction(form: Form, averages: bool) -> Callable[[Callable[..., Any]], Call
     """
     arity, plain = form.arity, ReduceOp.SUM
     options: Any = form.options
+    # Both are bound here because a property and an operator cost twice as much as the functions behind them.
+    operation, equal = options.reduceOp.fget, ReduceOp.__eq__
 
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
         def replacement(self: Any, *args: Any, **kwargs: Any) -> Any:
             # The way of nearly every call; the operation comes first because most of them are sums.
-            if len(args) == arity and not kwargs and type(args[-1]) is options and args[-1].reduceOp == plain:
+            if len(args) == arity and not kwargs and type(args[-1]) is options and equal(operation(args[-1]), plain):
                 return original(self, *args)
+            if args and _elsewhere(args[0]):
+                return original(self, *args, **kwargs)
             request = requests.read(form, args, kwargs)
             if request is None or not _on_xpu(request):
                 return original(self, *args, **kwargs)
@@ -76,6 +80,13 @@ def reduction(form: Form, averages: bool) -> Callable[[Callable[..., Any]], Call
         return replacement
 
     return make
+
+
+def _elsewhere(buffers: Any) -> bool:
+    """Whether the first tensor of a call's first argument is on another device; False where that is not seen at once."""
+    while type(buffers) is list and buffers:
+        buffers = buffers[0]
+    return isinstance(buffers, torch.Tensor) and buffers.device.type != "xpu"
 
 
 def _on_xpu(request: Request) -> bool:

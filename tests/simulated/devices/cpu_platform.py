@@ -95,7 +95,7 @@ class PlatformCPU(PlatformBase):
         pass
 
     def ray_resource_name(self):
-        return "CPU"
+        return "GPU"
 
     def ray_noset_envvars(self):
         return []

@@ -175,3 +175,9 @@ def test_vllm_chooses_its_cpu_platform(python):
         "from vllm.platforms import resolve_current_platform_cls_qualname as f\nprint('platform', f())"
     )
     assert python(code, timeout=200).check().words[-1] == "vllm.platforms.cpu.CpuPlatform"
+
+
+def test_a_rank_may_leave_with_collectives_in_flight(torchrun):
+    outcome = torchrun("leaves_at_once.py", 2).check()
+    assert outcome.out.count("leaves") == 2
+    assert "terminate called" not in outcome.err

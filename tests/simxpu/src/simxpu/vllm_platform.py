@@ -19,8 +19,8 @@ def keep_weights_loadable() -> None:
 
     On CPUs with AMX or oneDNN it replaces a layer's weight by an empty parameter and computes with a packed copy, so a
     second load (each weight sync of a trainer) ends in ``AttributeError: 'Parameter' object has no attribute
-    'weight_loader'``. GPU builds keep their weights, and so must the rollout that stands in for one. ``SIMXPU_KEEP_WEIGHTS=1`` asks for
-    it without simulated devices, for a run on plain CPU to compare with.
+    'weight_loader'``. GPU builds keep their weights, and so must the rollout that stands in for one.
+    ``SIMXPU_KEEP_WEIGHTS=1`` asks for it without simulated devices, for a run on plain CPU to compare with.
     """
     if not enabled() and os.environ.get("SIMXPU_KEEP_WEIGHTS") != "1":
         return

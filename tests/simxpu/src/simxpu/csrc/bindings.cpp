@@ -10,6 +10,7 @@
 #include "process_group.h"
 #include "random.h"
 #include "streams.h"
+#include "work.h"
 
 #include <ATen/Context.h>
 #include <pybind11/chrono.h>
@@ -240,4 +241,6 @@ PYBIND11_MODULE(_C, m) {
   m.def("hooks_replaced_stub", &hooks_replaced_stub);
   m.def("routed_operators", &routed_operators);
   m.def("cpu_view", &cpu_view);
+  py::module_::import("atexit").attr("register")(
+      py::cpp_function(&leave_progress_threads, py::call_guard<py::gil_scoped_release>()));
 }

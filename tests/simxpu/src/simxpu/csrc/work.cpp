@@ -5,6 +5,7 @@
 #include <ATen/core/ivalue.h>
 #include <ATen/core/jit_type.h>
 
+#include <atomic>
 #include <thread>
 
 namespace simxpu {
@@ -30,6 +31,31 @@ XcclWork::XcclWork(
     std::function<void()> epilogue)
     : Work(rank, type), inner_(std::move(inner)), outputs_(std::move(outputs)), epilogue_(std::move(epilogue)) {}
 
+namespace {
+std::atomic<bool> leaving{false};
+std::atomic<int> touching_python{0}; // progress threads between the end of a wait and the release of its work
+thread_local bool on_progress_thread = false;
+
+// Holds the end of the interpreter back while a progress thread does what may need the interpreter.
+struct TouchesPython {
+  TouchesPython() {
+    ++touching_python;
+  }
+  ~TouchesPython() {
+    --touching_python;
+  }
+  bool too_late() const {
+    return leaving && on_progress_thread;
+  }
+};
+} // namespace
+
+void leave_progress_threads() {
+  leaving = true;
+  for (int i = 0; i < 1000 && touching_python; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+}
+
 void XcclWork::finish_once(std::chrono::milliseconds timeout) noexcept {
   std::lock_guard<std::mutex> running(running_);
   {
@@ -45,6 +71,15 @@ void XcclWork::finish_once(std::chrono::milliseconds timeout) noexcept {
       epilogue_();
   } catch (...) {
     error = std::current_exception();
+  }
+  TouchesPython hold;
+  if (hold.too_late()) { // kept for the rest of the process, which is short
+    new auto(std::move(inner_));
+    new auto(std::move(epilogue_));
+    std::lock_guard<std::mutex> lock(state_);
+    done_ = true;
+    error_ = error;
+    return;
   }
   inner_.clear();
   epilogue_ = {};
@@ -142,6 +177,7 @@ void Progress::add(intrusive_ptr<XcclWork> work) {
 }
 
 void Progress::run(std::shared_ptr<Shared> shared) {
+  on_progress_thread = true;
   for (;;) {
     intrusive_ptr<XcclWork> work;
     {
@@ -153,6 +189,11 @@ void Progress::run(std::shared_ptr<Shared> shared) {
       shared->works.pop_front();
     }
     work->finish_once();
+    TouchesPython hold;
+    if (hold.too_late())
+      (void)work.release();
+    else
+      work.reset();
   }
 }
 

@@ -81,4 +81,9 @@ class Progress {
   std::shared_ptr<Shared> shared_;
 };
 
+// Called as the interpreter ends.  From then on progress threads drop nothing: what a work holds (tensors with Python
+// objects, callbacks) needs the interpreter's lock, and a thread that asks a finalising interpreter for it is unwound by force
+// (`terminate called without an active exception`).
+void leave_progress_threads();
+
 } // namespace simxpu
