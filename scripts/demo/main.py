@@ -105,6 +105,8 @@ def main() -> int:
     if report.exists() and shim_is_on:
         show_processes(json.loads(report.read_text()))
     show_steps(steps)
+    if report.exists() and shim_is_on and not sft:
+        show_weights(json.loads(report.read_text()))
     show_faults(options, shim_is_on)
     if not ended_well:
         show_failure(log, status, shim_is_on)
@@ -136,6 +138,8 @@ def environment(options: argparse.Namespace) -> dict[str, str]:
         "SIMXPU": "1",
         "SIMXPU_DEVICES": f"B60x{options.cards}",
         "SIMXPU_FAULTS": faults,
+        # Every weight sync is compared at both ends and with the model vLLM serves.
+        "XPU_SHIM_WEIGHT_SYNC_VERIFY": "1",
         "VLLM_CPU_KVCACHE_SPACE": "1",
         "VLLM_CPU_OMP_THREADS_BIND": "nobind",
         "OMP_NUM_THREADS": "1",
@@ -277,6 +281,19 @@ def show_steps(steps: list[dict[str, float]]) -> None:
         table.add_row(f"{step['step']:.0f}", *("" if value is None else f"{value:.4g}" for value in values))
     if steps:
         console.print(table)
+
+
+def show_weights(reports: list[dict]) -> None:
+    """Whether the weights vLLM serves were the trainer's after every sync, and how many that was shown of."""
+    found = [result for item in reports for result in item.get("notes", {}).get("weight_sync_receiver", [])]
+    sent = {result["digest"] for item in reports for result in item.get("notes", {}).get("weight_sync_sender", [])}
+    equal = [r for r in found if r["equal_to_sender"] and r["equal_in_model"] == r["tensors"] and r["digest"] in sent]
+    answer = "yes" if found and len(equal) == len(found) else "not shown" if not found else "NO"
+    tensors = found[0]["tensors"] if found else 0
+    console.print(
+        f"trainer and rollout weights equal: [bold]{answer}[/] (bit for bit in {len(equal)} of {len(found)} syncs received, "
+        f"{tensors} tensors each, {len(sent)} different sets of weights)"
+    )
 
 
 def show_processes(reports: list[dict]) -> None:

@@ -56,6 +56,12 @@ class Record:
 #: Patch id to what happened to it here.
 records: dict[str, Record] = {}
 
+#: What patched code has to say for the report, by key; plain data.
+notes: dict[str, Any] = {}
+
+#: The last `extra` of `write_report`.
+_extra: dict[str, Any] = {}
+
 
 def record(patch_id: str) -> Record:
     """The record of a patch, made if need be."""
@@ -83,6 +89,7 @@ def snapshot() -> dict[str, dict[str, Any]]:
 
 def write_report(extra: dict[str, Any]) -> None:
     """Write this process's report to `XPU_SHIM_REPORT_DIR`, replacing the one before; a full disk is not an error."""
+    _extra.update(extra)
     folder = os.environ.get("XPU_SHIM_REPORT_DIR")
     if not folder:
         return
@@ -94,6 +101,7 @@ def write_report(extra: dict[str, Any]) -> None:
         "process": process.kind(),
         "python": sys.executable,
         "patches": snapshot(),
+        "notes": notes,
         **extra,
     }
     path = os.path.join(folder, f"{pid}.json")
@@ -105,3 +113,9 @@ def write_report(extra: dict[str, Any]) -> None:
         from xpu_shim.core.log import warn_once
 
         warn_once(f"XPU_SHIM_REPORT_DIR={folder!r}: the report of process {pid} could not be written ({error}).")
+
+
+def note(key: str, value: Any) -> None:
+    """Put plain data into this process's report, replacing what the key had."""
+    notes[key] = value
+    write_report(_extra)

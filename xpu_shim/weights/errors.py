@@ -59,5 +59,9 @@ class UnsendableTensor(WeightSyncError):
     that lacks xpu-shim, does not fit into its bucket."""
 
 
+class WeightsDiffer(WeightSyncError):
+    """With `XPU_SHIM_WEIGHT_SYNC_VERIFY=1`: weights were changed between the trainer and the model that is served."""
+
+
 class Interrupted(WeightSyncError):
     """This end was told to stop while it waited (its task was cancelled, or its other thread failed)."""

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from xpu_shim.core.log import logger
-from xpu_shim.weights import legacy, segment, settings, tensors, wire
+from xpu_shim.weights import legacy, segment, settings, tensors, verify, wire
 from xpu_shim.weights.channel import Channel
 from xpu_shim.weights.errors import Interrupted, PeerDied, WeightSyncError
 from xpu_shim.weights.rendezvous import KEY, ReceiverSide
@@ -126,7 +126,7 @@ def receive_weights(endpoint: str, device: torch.device, callback: Callback, wit
             )
             meeting.close()
             reader.start()
-            _load_all(reader, channel, device, callback, with_last)
+            _load_all(reader, channel, device, callback, with_last, verify.Check() if options.verify else None)
             reader.keep_arenas()
         except PeerDied:
             meeting.tidy()
@@ -142,15 +142,30 @@ def receive_weights(endpoint: str, device: torch.device, callback: Callback, wit
         meeting.close()
 
 
-def _load_all(reader: _Reader, channel: Channel, device: torch.device, callback: Callback, with_last: bool) -> None:
+def _load_all(
+    reader: _Reader,
+    channel: Channel,
+    device: torch.device,
+    callback: Callback,
+    with_last: bool,
+    check: verify.Check | None,
+) -> None:
     """Run the callback on every group; tells the sender of success or of the error."""
     count = 0
+    done: dict[str, Any] = {}
     while True:
         group = reader.next_group()
         items = Tracked(group.items)
         try:
+            if check is not None:
+                check.received(group.items)
             callback(*((items, group.last) if with_last else (items,)))
             _synchronize(device)
+            if check is not None:
+                check.loaded(group.items)
+                if group.last:
+                    done["verified"] = check.finish(reader.sums)
+                    verify.note("receiver", done["verified"])
         except BaseException as error:
             name, offset = _suspect(items, group)
             with contextlib.suppress(WeightSyncError):
@@ -163,7 +178,7 @@ def _load_all(reader: _Reader, channel: Channel, device: torch.device, callback:
             reader.forget()
         reader.done_with(group)
         try:
-            channel.send(Kind.DONE if last else Kind.LOADED, {"tensors": count, "bytes": reader.received})
+            channel.send(Kind.DONE if last else Kind.LOADED, {"tensors": count, "bytes": reader.received, **done})
         except PeerDied:
             if not last:
                 raise
@@ -213,6 +228,8 @@ class _Reader:
         self._offset = 0
         #: Bytes of tensors received.
         self.received = 0
+        #: The sender's checksums by name, once all has arrived; None if it made none.
+        self.sums: dict[str, str] | None = None
 
     def start(self) -> None:
         """Begin to read."""
@@ -300,6 +317,7 @@ class _Reader:
             if frame.kind is Kind.END:
                 if body["tensors"] != self._count:
                     raise RuntimeError(f"weight sync: {body['tensors']} tensors sent, {self._count} received")
+                self.sums = body.get("sums")
                 self._group.last = True
                 self._groups.put(self._group)
                 return

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from xpu_shim.core.log import logger
-from xpu_shim.weights import segment, settings, tensors, wire
+from xpu_shim.weights import segment, settings, tensors, verify, wire
 from xpu_shim.weights.channel import Channel
 from xpu_shim.weights.errors import Interrupted, WeightSyncError
 from xpu_shim.weights.legacy import LegacySender, Offer
@@ -76,6 +76,8 @@ class Sender:
         self._data: dict[str, Any] = {}
         self._names: list[str] = []
         self._refused_looked = 0.0
+        #: Checksums by name, if they are wanted.
+        self._sums: dict[str, str] | None = {} if options.verify else None
         #: For messages: the tensor in hand and the bytes before it.
         self.tensor, self.offset = "", 0
         self.buckets = 0
@@ -129,6 +131,8 @@ class Sender:
         """
         self.tensor = name
         tensor = tensors.prepare(name, tensor)
+        if self._sums is not None:
+            self._sums[name] = verify.checksum(tensor)
         if self._legacy is not None:
             self._legacy.put(name, tensor)
             self._names.append(name)
@@ -186,11 +190,16 @@ class Sender:
         self._publish()
         # First, so that a receiver of the next sync cannot meet this one's end.
         self._leave()
-        self._channel.send(Kind.END, {"tensors": len(self._names), "bytes": self.offset})
+        end: dict[str, Any] = {"tensors": len(self._names), "bytes": self.offset}
+        if self._sums is not None:
+            end["sums"] = self._sums
+        self._channel.send(Kind.END, end)
         while (frame := self._channel.receive("the receiver to load the last tensors")).kind is not Kind.DONE:
             self._handle(frame)
         if frame.body["tensors"] != len(self._names):
             raise WeightSyncError(f"weight sync: {len(self._names)} tensors sent, {frame.body['tensors']} loaded")
+        if self._sums is not None:
+            self._verified(frame.body.get("verified"))
         if self._segment is not None:
             self._report(self._segment.size, self._segment.kind)
             segment.POOL.give_back(self._segment)
@@ -326,6 +335,21 @@ class Sender:
         if device not in self._stagings:
             self._stagings[device] = Staging(device, self._options.pinned)
         return self._stagings[device]
+
+    def _verified(self, result: dict[str, Any] | None) -> None:
+        """Note what the receiver found; it has raised if anything differs."""
+        if result is None:
+            _log.warning(
+                "weight sync: XPU_SHIM_WEIGHT_SYNC_VERIFY=1 is set here but not in the rollout's environment (or its "
+                "xpu-shim does not know it): nothing was compared."
+            )
+            return
+        verify.note("sender", {**result, "digest": verify.digest(self._sums or {})})
+        _log.info(
+            "weight sync: %d tensors equal at both ends, %d of them compared with the model that is served",
+            result["tensors"],
+            result["equal_in_model"],
+        )
 
     def _report(self, shared: int, how: str) -> None:
         seconds = time.monotonic() - self._started

@@ -28,6 +28,8 @@ class Settings:
     backend: str = "auto"
     #: One of `PINNED`.
     pinned: str = "auto"
+    #: Whether every tensor is compared at both ends and with the served model; see `verify`.
+    verify: bool = False
 
 
 def read() -> Settings:
@@ -41,6 +43,7 @@ def read() -> Settings:
         segment_bytes=int(_number("XPU_SHIM_WEIGHT_SYNC_SHM_MB", 32.0, 1.0, 4096.0, "MiB") * MIB),
         backend=_choice("XPU_SHIM_WEIGHT_SYNC_BACKEND", BACKENDS),
         pinned=_choice("XPU_SHIM_WEIGHT_SYNC_PINNED", PINNED),
+        verify=_choice("XPU_SHIM_WEIGHT_SYNC_VERIFY", ("0", "1")) == "1",
     )
 
 

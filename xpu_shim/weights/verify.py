@@ -1,0 +1,204 @@
+"""Proof that a weight sync arrived: checksums of every tensor at both ends, and the served model compared bit by bit.
+
+Only with `XPU_SHIM_WEIGHT_SYNC_VERIFY=1`, because it reads all weights three times more. Three things are compared: what
+the trainer gave to the sender, what the receiver gave to the rollout's loader, and what the model the rollout serves
+holds after the loader returned, with fused projections and tensor-parallel shards taken apart.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import itertools
+import sys
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from xpu_shim.core import ledger
+from xpu_shim.weights import tensors
+from xpu_shim.weights.errors import WeightsDiffer
+
+#: Most names listed in a message or report.
+LISTED = 5
+
+_thread = threading.local()
+
+
+def checksum(tensor: torch.Tensor) -> str:
+    """128 bits over dtype, shape and the bytes in row-major order, as hexadecimal digits."""
+    tensor = tensor.detach()
+    digest = hashlib.blake2b(f"{tensor.dtype} {tuple(tensor.shape)}".encode(), digest_size=16)
+    if tensor.nbytes:
+        for part in tensors.pieces(tensor, itertools.repeat(64 << 20)):
+            target = torch.empty(part.nbytes, dtype=torch.uint8)
+            tensors.write(part, target)
+            digest.update(memoryview(target.numpy()))  # type: ignore[arg-type]
+    return digest.hexdigest()
+
+
+@contextlib.contextmanager
+def serving(model: torch.nn.Module | None) -> Iterator[None]:
+    """Name the model that a sync received in this thread loads into.
+
+    Args:
+        model: the rollout engine's, or None if it is not known.
+    """
+    _thread.model = model
+    try:
+        yield
+    finally:
+        _thread.model = None
+
+
+class Check:
+    """The receiver's part of one sync."""
+
+    def __init__(self) -> None:
+        self.sums: dict[str, str] = {}
+        self.served = 0
+        #: Names of tensors for which the model has no place that can be taken apart (quantised, fused otherwise).
+        self.unknown: list[str] = []
+        self.different: list[str] = []
+        model = getattr(_thread, "model", None)
+        self._model = _Served(model) if model is not None else None
+
+    def received(self, items: list[tuple[str, torch.Tensor]]) -> None:
+        """Note the tensors before the loader gets them."""
+        self.sums.update((name, checksum(tensor)) for name, tensor in items)
+
+    def loaded(self, items: list[tuple[str, torch.Tensor]]) -> None:
+        """Compare them with the model after the loader returned."""
+        if self._model is None:
+            return
+        for name, tensor in items:
+            equal = self._model.holds(name, tensor)
+            if equal is None:
+                self.unknown.append(name)
+            elif equal:
+                self.served += 1
+            else:
+                self.different.append(name)
+
+    def finish(self, sent: dict[str, str] | None) -> dict[str, Any]:
+        """The result, for the report and for the sender.
+
+        Args:
+            sent: the sender's checksums by name; None if it made none.
+
+        Raises:
+            WeightsDiffer: if any tensor differs, anywhere.
+        """
+        if sent is not None:
+            changed = [name for name in {**sent, **self.sums} if sent.get(name) != self.sums.get(name)]
+            if changed:
+                raise WeightsDiffer(
+                    f"weight sync: {len(changed)} of {len(sent)} tensors arrived with other bytes than were sent: "
+                    f"{', '.join(changed[:LISTED])}. Please report this with the output of `xpu-shim doctor`."
+                )
+        if self.different:
+            raise WeightsDiffer(
+                f"weight sync: the model that is served differs from the weights it was given in {len(self.different)} of "
+                f"{len(self.sums)} tensors: {', '.join(self.different[:LISTED])}. The rollout's loader did not put them "
+                "where they belong, or changed them (quantisation, another dtype)."
+            )
+        return {
+            "tensors": len(self.sums),
+            "equal_to_sender": sent is not None,
+            "equal_in_model": self.served,
+            "not_comparable": self.unknown[:LISTED],
+            "digest": digest(self.sums),
+        }
+
+
+def digest(sums: dict[str, str]) -> str:
+    """One checksum for a set of them, whatever the order."""
+    text = "\n".join(f"{name} {value}" for name, value in sorted(sums.items()))
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def note(end: str, result: dict[str, Any]) -> None:
+    """Add the result of a sync to this process's report.
+
+    Args:
+        end: "sender" or "receiver".
+        result: see `Check.finish`.
+    """
+    ledger.note(f"weight_sync_{end}", [*ledger.notes.get(f"weight_sync_{end}", []), result])
+
+
+class _Served:
+    """A vLLM model, by the names its checkpoint has."""
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        self._model = model
+        self._parameters = dict(model.named_parameters(remove_duplicate=False))
+        self._packed = getattr(model, "packed_modules_mapping", None) or {}
+        self._mapper = getattr(model, "hf_to_vllm_mapper", None)
+        state = sys.modules.get("vllm.distributed.parallel_state")
+        self._rank, self._ranks = 0, 1
+        if state is not None and state.model_parallel_is_initialized():
+            self._rank = state.get_tensor_model_parallel_rank()
+            self._ranks = state.get_tensor_model_parallel_world_size()
+
+    def holds(self, name: str, tensor: torch.Tensor) -> bool | None:
+        """Whether the model holds this rank's part of a tensor bit for bit; None if its place is not known."""
+        if hasattr(self._mapper, "_map_name"):
+            name = self._mapper._map_name(name) or name  # type: ignore[union-attr]
+        region, layer = self._region(name)
+        if region is None:
+            return None
+        part = self._part(tensor, region, layer)
+        if part is None or part[0].shape != part[1].shape or part[0].dtype != part[1].dtype:
+            return None
+        mine, given = (side.contiguous().reshape(-1).view(torch.uint8) for side in part)
+        return bool(torch.equal(mine, given.to(mine.device)))
+
+    def _region(self, name: str) -> tuple[torch.Tensor | None, Any]:
+        """The rows of a parameter that a checkpoint's name means, and the layer that owns it."""
+        if name in self._parameters:
+            return self._parameters[name].data, self._layer(name)
+        for fused, parts in self._packed.items():
+            for position, part in enumerate(parts):
+                whole = name.replace(f".{part}.", f".{fused}.")
+                if f".{part}." not in name or whole not in self._parameters:
+                    continue
+                layer = self._layer(whole)
+                sizes = self._sizes(layer, len(parts))
+                if sizes is None or sum(sizes) != self._parameters[whole].shape[0]:
+                    return None, None
+                return self._parameters[whole].data.narrow(0, sum(sizes[:position]), sizes[position]), None
+        return None, None
+
+    def _layer(self, name: str) -> Any:
+        return self._model.get_submodule(name.rpartition(".")[0])
+
+    def _sizes(self, layer: Any, parts: int) -> list[int] | None:
+        """Rows of each part of a fused projection on this rank; replicated heads count once a rank."""
+        if parts == 3 and hasattr(layer, "num_kv_heads"):
+            others = int(layer.num_kv_heads) * int(layer.head_size)
+            return [int(layer.num_heads) * int(layer.head_size), others, others]
+        sizes = getattr(layer, "output_sizes", None)
+        return [int(size) // self._ranks for size in sizes] if sizes and len(sizes) == parts else None
+
+    def _part(
+        self, tensor: torch.Tensor, region: torch.Tensor, layer: Any
+    ) -> tuple[torch.Tensor, torch.Tensor] | None:
+        """What this rank should hold of a tensor, beside where it holds it."""
+        if tensor.dim() != region.dim():
+            return None
+        indices = getattr(layer, "shard_indices", None)
+        if indices is not None and tensor.dim():  # a vocabulary, padded at its end
+            start, end = indices.org_vocab_start_index, indices.org_vocab_end_index
+            return region[: end - start], tensor[start:end]
+        for dim in range(tensor.dim()):
+            whole, mine = tensor.shape[dim], region.shape[dim]
+            if whole == mine:
+                continue
+            if not mine or whole % mine or self._ranks % (whole // mine):
+                return None
+            shard = self._rank // (self._ranks // (whole // mine))
+            tensor = tensor.narrow(dim, shard * mine, mine)
+        return region, tensor
