@@ -72,6 +72,8 @@ def test_reinforcement_learning(algorithm, strategy, tmp_path):
     assert "worker" in patches["torch.process_group_reductions"]
     assert "rollout" not in patches["torch.process_group_reductions"]
     assert {"worker", "rollout"} <= patches["verl.weight_sync_sender"] | patches["verl.weight_sync_receiver"]
+    assert "trainer and rollout weights equal: yes" in result.stderr
+    assert len(syncs(tmp_path, algorithm)) == len(set(syncs(tmp_path, algorithm))) == 3  # before the first step too
     assert left_behind(tmp_path) == []
 
 
@@ -109,17 +111,31 @@ def test_two_cards_for_one_rollout(tmp_path):
 
 
 def test_resumes_from_the_checkpoint(tmp_path):
-    """`trainer.resume_mode=auto` is the default: the second run goes on where the first stopped."""
+    """`trainer.resume_mode=auto` is the default: the second run goes on where the first stopped, with equal weights."""
     first, _, steps = run(tmp_path, "--steps", "2", "--", "trainer.save_freq=1")
     assert first.returncode == 0, first.stderr[-3000:]
     assert [step["step"] for step in steps] == [1, 2]
-    saved = checkpoint(tmp_path / "checkpoints", 2)
+    saved, last = checkpoint(tmp_path / "checkpoints", 2), syncs(tmp_path)[-1]
     second, log, steps = run(tmp_path, "--steps", "3", "--", "trainer.save_freq=1")
     assert second.returncode == 0, second.stderr[-3000:]
     assert [step["step"] for step in steps] == [3]
-    assert "Setting global step to 2" in log
+    assert "Found checkpoint" in log
+    assert "trainer and rollout weights equal: yes" in second.stderr
+    # What the second run gave to its rollout before it trained is what the first one had at its end.
+    assert syncs(tmp_path)[0] == last
+    assert syncs(tmp_path)[-1] != last
     assert saved == checkpoint(tmp_path / "checkpoints", 2)  # resuming did not write into what it read
     assert saved != checkpoint(tmp_path / "checkpoints", 3)
+
+
+def syncs(folder: Path, algorithm: str = "grpo") -> list[str]:
+    """A checksum over all weights for each sync, in order, as the trainer's ranks sent them; the ranks agree."""
+    reports = json.loads((folder / f"{algorithm}.json").read_text())
+    ranks = [report["notes"]["weight_sync_sender"] for report in reports if "weight_sync_sender" in report["notes"]]
+    digests = [[sync["digest"] for sync in rank] for rank in ranks]
+    assert digests
+    assert all(other == digests[0] for other in digests)
+    return digests[0]
 
 
 def checkpoint(folder: Path, step: int) -> dict[str, float]:

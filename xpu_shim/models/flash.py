@@ -158,7 +158,7 @@ def flash_attn_varlen_func(
         if queries.shape[0] == 0:
             continue
         if rows.start == rows.stop:
-            parts.append(torch.zeros_like(queries))
+            parts.append(_nothing_seen(queries, k, v))
             continue
         parts.append(
             flash_attn_func(
@@ -172,7 +172,15 @@ def flash_attn_varlen_func(
                 softcap,
             ).squeeze(0)
         )
-    return torch.cat(parts) if parts else torch.zeros_like(q)
+    return torch.cat(parts) if parts else _nothing_seen(q, k, v)
+
+
+def _nothing_seen(queries: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    """Zeros for queries that see no key, in the graph of all three: a batch of only these still has gradients (zero)."""
+    import torch
+
+    everything = torch.ones_like(queries, dtype=torch.bool)
+    return queries.masked_fill(everything, 0.0) + k[:0].sum() + v[:0].sum()
 
 
 def flash_attention_forward(

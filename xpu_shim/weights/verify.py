@@ -183,9 +183,7 @@ class _Served:
         sizes = getattr(layer, "output_sizes", None)
         return [int(size) // self._ranks for size in sizes] if sizes and len(sizes) == parts else None
 
-    def _part(
-        self, tensor: torch.Tensor, region: torch.Tensor, layer: Any
-    ) -> tuple[torch.Tensor, torch.Tensor] | None:
+    def _part(self, tensor: torch.Tensor, region: torch.Tensor, layer: Any) -> tuple[torch.Tensor, torch.Tensor] | None:
         """What this rank should hold of a tensor, beside where it holds it."""
         if tensor.dim() != region.dim():
             return None

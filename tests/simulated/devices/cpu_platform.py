@@ -116,6 +116,8 @@ def prepare() -> None:
         return original(backend="gloo", **kwargs)
 
     torch.distributed.init_process_group = init_process_group
+    # FSDP2's offload policy pins; without an accelerator torch refuses.
+    torch.Tensor.pin_memory = lambda self, *args, **kwargs: self
 
 
 prepare()
