@@ -16,6 +16,7 @@ from torch._C import _distributed_c10d as c10d
 from xpu_shim.collectives import cpu_half, scaling, selftest
 from xpu_shim.collectives.process_group import CHECKED, add_up
 from xpu_shim.collectives.scaling import Scale, When
+from xpu_shim.core.explain import explain
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,8 +39,19 @@ def install(averages: bool) -> Callable[[], None]:
     ours = {**_all_reduce(averages), **_reduce_scatter(averages)}
     library = torch.library.Library(NAMESPACE, "IMPL")
     for name, kernel in ours.items():
-        library.impl(name, kernel, KEY, with_keyset=True)
+        library.impl(name, _explained(kernel), KEY, with_keyset=True)
     return library._destroy
+
+
+def _explained(kernel: Callable[..., Any]) -> Callable[..., Any]:
+    def explained(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return kernel(*args, **kwargs)
+        except Exception as error:
+            explain(error)
+            raise
+
+    return explained
 
 
 def _native(name: str) -> Callable[..., Any]:

@@ -16,6 +16,7 @@ from xpu_shim.collectives import cpu_half, requests, scaling, selftest
 from xpu_shim.collectives.requests import Form, Request
 from xpu_shim.collectives.scaling import Scale, When
 from xpu_shim.collectives.works import FinishingWork
+from xpu_shim.core.explain import explain
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -59,9 +60,21 @@ def reduction(form: Form, averages: bool) -> Callable[[Callable[..., Any]], Call
 
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
         def replacement(self: Any, *args: Any, **kwargs: Any) -> Any:
-            # The way of nearly every call; the operation comes first because most of them are sums.
-            if len(args) == arity and not kwargs and type(args[-1]) is options and equal(operation(args[-1]), plain):
-                return original(self, *args)
+            try:
+                # The way of nearly every call; the operation comes first because most of them are sums.
+                if (
+                    len(args) == arity
+                    and not kwargs
+                    and type(args[-1]) is options
+                    and equal(operation(args[-1]), plain)
+                ):
+                    return original(self, *args)
+                return other(self, args, kwargs)
+            except Exception as error:
+                explain(error)
+                raise
+
+        def other(self: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             if args and _elsewhere(args[0]):
                 return original(self, *args, **kwargs)
             request = requests.read(form, args, kwargs)

@@ -131,5 +131,10 @@ def timed(name, timing_raw):
     opened = switch.start_range(name)
     try:
         yield from upstream_timer()(name, timing_raw)
+    except Exception as error:
+        from xpu_shim.core.explain import explain
+
+        explain(error)
+        raise
     finally:
         switch.end_range(opened)

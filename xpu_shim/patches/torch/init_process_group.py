@@ -51,10 +51,16 @@ def pinned_group(original):
             return original(*args, **kwargs)
         from xpu_shim.devices import pinning, sharing
 
-        pinning.pin()
-        adapt(bound.arguments)
-        result = original(*bound.args, **bound.kwargs)
-        sharing.check_default_group()
+        try:
+            pinning.pin()
+            adapt(bound.arguments)
+            result = original(*bound.args, **bound.kwargs)
+            sharing.check_default_group()
+        except Exception as error:
+            from xpu_shim.core.explain import explain
+
+            explain(error)
+            raise
         return result
 
     return init_process_group

@@ -42,6 +42,11 @@ def through_weights(module):
                 receiver.receive_weights(
                     self.zmq_handle, self.device, on_bucket_received, receiver.takes_last(on_bucket_received, original)
                 )
+            except Exception as error:
+                from xpu_shim.core.explain import explain
+
+                explain(error)
+                raise
             finally:
                 module.get_torch_device().empty_cache()
 

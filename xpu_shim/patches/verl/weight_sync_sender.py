@@ -43,6 +43,11 @@ def through_weights(module):
 
             try:
                 await send_weights(self.zmq_handle, self.bucket_size, ensure_async_iterator(weights))
+            except Exception as error:
+                from xpu_shim.core.explain import explain
+
+                explain(error)
+                raise
             finally:
                 module.get_torch_device().empty_cache()
 

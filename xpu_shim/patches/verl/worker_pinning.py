@@ -43,7 +43,13 @@ def always_pin(original):
 
         from xpu_shim.devices import assignment, pinning
 
-        where = pinning.pin()
+        try:
+            where = pinning.pin()
+        except Exception as error:
+            from xpu_shim.core.explain import explain
+
+            explain(error)
+            raise
         if where is not None and assignment.in_ray_worker() and os.environ.get("RAY_LOCAL_WORLD_SIZE"):
             os.environ["LOCAL_RANK"] = str(assignment.local_rank_in_ray())
             os.environ["LOCAL_WORLD_SIZE"] = os.environ["RAY_LOCAL_WORLD_SIZE"]

@@ -30,9 +30,11 @@ def portable_errors(original):
         try:
             return original(self, *args, **kwargs)
         except Exception as error:
+            from xpu_shim.core.explain import explain
             from xpu_shim.rollout.errors import portable
 
             replacement = portable(error)
+            explain(replacement)
             if replacement is error:
                 raise
             raise replacement from error

@@ -39,8 +39,14 @@ def own_consumption(original):
 
     @contextlib.contextmanager
     def memory_profiling(*args, **kwargs):
-        with original(*args, **kwargs) as result:
-            yield result
+        try:
+            with original(*args, **kwargs) as result:
+                yield result
+        except Exception as error:
+            from xpu_shim.core.explain import explain
+
+            explain(error)
+            raise
         from xpu_shim.rollout import profiling
 
         profiling.correct(result)

@@ -32,6 +32,12 @@ def helpful(original):
     def request_memory(init_snapshot, cache_config, *args, **kwargs):
         from xpu_shim.rollout import shortage
 
-        return shortage.second_look(original, init_snapshot, cache_config, *args, **kwargs)
+        try:
+            return shortage.second_look(original, init_snapshot, cache_config, *args, **kwargs)
+        except Exception as error:
+            from xpu_shim.core.explain import explain
+
+            explain(error)
+            raise
 
     return request_memory
