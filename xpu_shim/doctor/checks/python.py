@@ -26,6 +26,7 @@ SETTINGS: dict[str, tuple[str, str] | None] = {
     "XPU_SHIM_WEIGHT_SYNC_TIMEOUT": (r"[\d.]*", "seconds from 0.1 to 86400"),
     "XPU_SHIM_WEIGHT_SYNC_SHM_MB": (r"[\d.]*", "MiB from 1 to 4096"),
     "XPU_SHIM_WEIGHT_SYNC_BACKEND": (rf"(?i){'|'.join(BACKENDS)}|", ", ".join(BACKENDS)),
+    "XPU_SHIM_WEIGHT_SYNC_VERIFY": (r"[01]|", "0, 1"),
     "XPU_SHIM_WEIGHT_SYNC_PINNED": (rf"(?i){'|'.join(PINNED)}|", ", ".join(PINNED)),
     "XPU_SHIM_PROCESS": (r"rollout|driver|worker|", "rollout"),
     "XPU_SHIM_ARMED": (r"0|1|", "1 (set by the shim for its children)"),

@@ -9,9 +9,14 @@ import os
 from .settings import enabled
 
 
+def wanted() -> bool:
+    """With simulated devices; or with ``SIMXPU_VLLM=1`` alone, for a run on plain CPU to compare with."""
+    return enabled() or os.environ.get("SIMXPU_VLLM") == "1"
+
+
 def platform() -> str | None:
     """The class vLLM is to use, or None to let it choose."""
-    return "vllm.platforms.cpu.CpuPlatform" if enabled() else None
+    return "vllm.platforms.cpu.CpuPlatform" if wanted() else None
 
 
 def keep_weights_loadable() -> None:
@@ -20,9 +25,8 @@ def keep_weights_loadable() -> None:
     On CPUs with AMX or oneDNN it replaces a layer's weight by an empty parameter and computes with a packed copy, so a
     second load (each weight sync of a trainer) ends in ``AttributeError: 'Parameter' object has no attribute
     'weight_loader'``. GPU builds keep their weights, and so must the rollout that stands in for one.
-    ``SIMXPU_KEEP_WEIGHTS=1`` asks for it without simulated devices, for a run on plain CPU to compare with.
     """
-    if not enabled() and os.environ.get("SIMXPU_KEEP_WEIGHTS") != "1":
+    if not wanted():
         return
     from vllm.platforms import current_platform
 
