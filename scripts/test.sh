@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Sets up everything and runs the tests on simulated devices; no GPU is needed.
 #
-#   ./scripts/test.sh                 the default tiers: lint unit contract collectives simxpu
-#   ./scripts/test.sh --all           everything, also what is marked slow: over an hour
-#   ./scripts/test.sh AREA...         some areas only: lint unit contract collectives simulated weights simxpu end_to_end
+#   ./scripts/test.sh                 all areas but end_to_end, without the tests marked slow
+#   ./scripts/test.sh --all           everything, also what is marked slow: about two hours
+#   ./scripts/test.sh AREA...         some areas only: lint unit contract collectives devices models rollout profiling
+#                                     doctor weights simxpu end_to_end
 #   ./scripts/test.sh --setup         make the environment and stop
 #
 # See scripts/environment.sh for XPU_SHIM_CACHE and XPU_SHIM_TORCH_INDEX.
@@ -11,24 +12,34 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/environment.sh
 
+# Area, seconds it takes on 2 cores as measured, and how many more with the slow tests; only for the estimate printed.
+declare -A seconds=(
+  [lint]=40 [unit]=20 [contract]=150 [collectives]=100 [devices]=180 [models]=190 [rollout]=80 [profiling]=120
+  [doctor]=60 [weights]=110 [simxpu]=220 [end_to_end]=3600
+)
+declare -A more=(
+  [lint]=0 [unit]=0 [contract]=60 [collectives]=0 [devices]=600 [models]=120 [rollout]=300 [profiling]=160
+  [doctor]=180 [weights]=240 [simxpu]=290 [end_to_end]=0
+)
+order=(lint unit contract collectives devices models rollout profiling doctor weights simxpu end_to_end)
+
 all=0
 areas=()
 for argument in "$@"; do
   case "$argument" in
     --all) all=1 ;;
     --setup) make_environment; exit 0 ;;
-    lint | unit | contract | collectives | simulated | weights | simxpu | end_to_end) areas+=("$argument") ;;
-    -h | --help) sed -n '2,9s/^# \{0,1\}//p' "$0"; exit 0 ;;
-    *) fail "'$argument' is neither --all, --setup nor an area: lint unit contract collectives simulated weights simxpu end_to_end" ;;
+    -h | --help) sed -n '2,11s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    *)
+      [ -n "${seconds[$argument]:-}" ] || fail "'$argument' is neither --all, --setup nor an area: ${order[*]}"
+      areas+=("$argument")
+      ;;
   esac
 done
 if [ "${#areas[@]}" -eq 0 ]; then
-  areas=(lint unit contract collectives simxpu)
-  [ "$all" -eq 0 ] || areas=(lint unit contract weights simulated simxpu end_to_end)
+  areas=("${order[@]}")
+  [ "$all" -eq 1 ] || unset "areas[-1]"
 fi
-# Seconds each area takes on 2 cores, as measured; only for the estimate that is printed.
-declare -A seconds=([lint]=20 [unit]=60 [contract]=240 [collectives]=200 [weights]=180 [simulated]=480 [simxpu]=240 [end_to_end]=240)
-declare -A more=([lint]=0 [unit]=0 [contract]=60 [collectives]=0 [weights]=240 [simulated]=400 [simxpu]=300 [end_to_end]=900)
 
 make_environment
 # The tests choose devices and faults themselves; nothing of the caller's may leak in.
@@ -48,14 +59,17 @@ left() {
 
 run() {
   local marker=(-m "not slow")
-  [ "$all" -eq 0 ] || marker=()
+  # Whole runs of verl are slow without exception, and asked for by name or with --all.
+  if [ "$all" -eq 1 ] || [ "$1" = end_to_end ]; then marker=(); fi
   case "$1" in
     lint)
       "$PYTHON" -m ruff check . && "$PYTHON" -m ruff format --check . &&
         "$PYTHON" -m mypy && "$PYTHON" scripts/generate.py --check && "$base/bin/shellcheck" -x -P SCRIPTDIR scripts/*.sh .ci/run &&
         "$base/bin/hadolint" scripts/docker/Dockerfile
       ;;
-    collectives) "$PYTHON" -m pytest "${marker[@]}" tests/simulated/collectives ;;
+    collectives | devices | models | rollout | profiling | doctor)
+      "$PYTHON" -m pytest "${marker[@]}" "tests/simulated/$1"
+      ;;
     simxpu) "$PYTHON" -m pytest "${marker[@]}" -c pyproject.toml --rootdir . tests/simxpu/tests ;;
     *) "$PYTHON" -m pytest "${marker[@]}" "tests/$1" ;;
   esac
