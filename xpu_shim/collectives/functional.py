@@ -16,7 +16,7 @@ from torch._C import _distributed_c10d as c10d
 from xpu_shim.collectives import cpu_half, scaling, selftest
 from xpu_shim.collectives.process_group import CHECKED, add_up
 from xpu_shim.collectives.scaling import Scale, When
-from xpu_shim.core.explain import explain
+from xpu_shim.doctor.explain import explain
 
 if TYPE_CHECKING:
     from collections.abc import Callable

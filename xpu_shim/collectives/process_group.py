@@ -16,7 +16,7 @@ from xpu_shim.collectives import cpu_half, requests, scaling, selftest
 from xpu_shim.collectives.requests import Form, Request
 from xpu_shim.collectives.scaling import Scale, When
 from xpu_shim.collectives.works import FinishingWork
-from xpu_shim.core.explain import explain
+from xpu_shim.doctor.explain import explain
 
 if TYPE_CHECKING:
     from collections.abc import Callable

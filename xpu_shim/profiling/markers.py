@@ -132,7 +132,7 @@ def timed(name, timing_raw):
     try:
         yield from upstream_timer()(name, timing_raw)
     except Exception as error:
-        from xpu_shim.core.explain import explain
+        from xpu_shim.doctor.explain import explain
 
         explain(error)
         raise

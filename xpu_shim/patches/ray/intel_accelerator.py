@@ -23,8 +23,9 @@ PATCH = Patch(
     ),
     how=(
         "Counts devices from sysfs; makes the Intel manager the one for GPU; ids are ordinals as ZE_AFFINITY_MASK "
-        "names them in every release; the mask is left as the user set it (XPU_SHIM_VISIBILITY=mask writes one "
-        "device), because oneCCL wants to see all devices of a communicator and the worker is pinned instead."
+        "names them in every release. In verl's workers the mask is left as the user set it (XPU_SHIM_VISIBILITY=mask "
+        "writes one device), because oneCCL wants to see all devices of a communicator and the worker is pinned "
+        "instead; any other actor with a GPU gets the one-device mask that Ray documents."
     ),
     upstream=(
         "https://github.com/ray-project/ray/issues/66167",

@@ -57,7 +57,7 @@ def pinned_group(original):
             result = original(*bound.args, **bound.kwargs)
             sharing.check_default_group()
         except Exception as error:
-            from xpu_shim.core.explain import explain
+            from xpu_shim.doctor.explain import explain
 
             explain(error)
             raise

@@ -43,7 +43,7 @@ def through_weights(module):
                     self.zmq_handle, self.device, on_bucket_received, receiver.takes_last(on_bucket_received, original)
                 )
             except Exception as error:
-                from xpu_shim.core.explain import explain
+                from xpu_shim.doctor.explain import explain
 
                 explain(error)
                 raise

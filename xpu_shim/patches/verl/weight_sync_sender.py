@@ -44,7 +44,7 @@ def through_weights(module):
             try:
                 await send_weights(self.zmq_handle, self.bucket_size, ensure_async_iterator(weights))
             except Exception as error:
-                from xpu_shim.core.explain import explain
+                from xpu_shim.doctor.explain import explain
 
                 explain(error)
                 raise

@@ -46,7 +46,7 @@ def always_pin(original):
         try:
             where = pinning.pin()
         except Exception as error:
-            from xpu_shim.core.explain import explain
+            from xpu_shim.doctor.explain import explain
 
             explain(error)
             raise

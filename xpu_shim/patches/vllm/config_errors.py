@@ -30,7 +30,7 @@ def portable_errors(original):
         try:
             return original(self, *args, **kwargs)
         except Exception as error:
-            from xpu_shim.core.explain import explain
+            from xpu_shim.doctor.explain import explain
             from xpu_shim.rollout.errors import portable
 
             replacement = portable(error)

@@ -43,7 +43,7 @@ def own_consumption(original):
             with original(*args, **kwargs) as result:
                 yield result
         except Exception as error:
-            from xpu_shim.core.explain import explain
+            from xpu_shim.doctor.explain import explain
 
             explain(error)
             raise

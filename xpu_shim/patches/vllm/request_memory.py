@@ -35,7 +35,7 @@ def helpful(original):
         try:
             return shortage.second_look(original, init_snapshot, cache_config, *args, **kwargs)
         except Exception as error:
-            from xpu_shim.core.explain import explain
+            from xpu_shim.doctor.explain import explain
 
             explain(error)
             raise
