@@ -37,6 +37,14 @@ def in_ray_worker() -> bool:
     return ray.get_runtime_context().worker.mode == ray._private.worker.WORKER_MODE
 
 
+def in_worker_group() -> bool:
+    """Whether verl started this Ray worker as a member of a worker group: it puts the group's name in its environment.
+
+    Known before the worker's class is, which is when Ray asks for the mask.
+    """
+    return bool(os.environ.get("WG_PREFIX") or os.environ.get("RAY_LOCAL_WORLD_SIZE"))
+
+
 def from_ray() -> Assignment | None:
     """Ray's assignment for this worker, or None in a worker without a GPU.
 

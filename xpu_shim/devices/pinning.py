@@ -6,7 +6,7 @@ import os
 from typing import NamedTuple
 
 from xpu_shim.core.log import logger, warn_once
-from xpu_shim.devices import assignment
+from xpu_shim.devices import assignment, settings
 from xpu_shim.devices.machine import check_selector, machine, masks
 from xpu_shim.intel.visibility import MASK, Device, VisibilityError, position
 
@@ -64,6 +64,11 @@ def pin() -> Pinned | None:
     here = machine(count)
     if assigned.index is not None:
         index = assigned.index
+        if index == 0 and settings.visibility() == settings.MASK_ONE:
+            warn_once(
+                "XPU_SHIM_VISIBILITY='mask' has no effect on ranks of torchrun: verl selects their device by LOCAL_RANK, "
+                f"so they see all allowed devices and are pinned. Unset it, or restrict this node with {MASK}."
+            )
         if index >= count:
             raise PinError(
                 f"local rank {index} needs {index + 1} devices, but this process sees {count} "

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 
 from xpu_shim.core.log import logger
+from xpu_shim.devices import assignment, settings
 from xpu_shim.devices import machine as _machine
-from xpu_shim.devices import settings
 from xpu_shim.intel.visibility import COMPOSITE, MASK, SELECTOR, Device, mask_of, visible_devices
 
 _log = logger("xpu_shim.devices")
@@ -45,13 +45,17 @@ def visible_ids() -> list[str] | None:
 
 
 def narrow(ids: list[str]) -> None:
-    """Take Ray's assignment for this worker: writes the mask with `XPU_SHIM_VISIBILITY=mask`, else leaves it alone.
+    """Take Ray's assignment for this worker: writes the mask, except where verl's worker pins itself.
+
+    That is a member of a worker group, unless `XPU_SHIM_VISIBILITY=mask`. Any other actor or task with GPUs, such as
+    the user's own, gets the mask that Ray documents: nothing pins it, and without a mask it would compute on card 0.
 
     Raises:
         SettingError: if ``XPU_SHIM_VISIBILITY`` has an unknown value.
     """
     os.environ.pop(SELECTOR, None)  # Ray up to 2.57 may have inherited one it wrote itself
-    if settings.visibility() != settings.MASK_ONE or not ids:
+    pins_itself = settings.visibility() == settings.PIN and assignment.in_worker_group()
+    if pins_itself or not ids:
         return
     _machine.remember_mask()
     here = _machine.machine()

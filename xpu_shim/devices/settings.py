@@ -12,7 +12,9 @@ class SettingError(ValueError):
 
 
 def visibility() -> str:
-    """How a Ray worker gets its device: "pin" (sees all allowed devices, selects its own) or "mask" (sees one).
+    """How a worker of verl under Ray gets its device: "pin" (sees all allowed, selects its own) or "mask" (sees one).
+
+    Ranks of torchrun always see all allowed devices: programs select by LOCAL_RANK there.
 
     Raises:
         SettingError: for any other value of ``XPU_SHIM_VISIBILITY``.

@@ -7,7 +7,7 @@ import os
 import re
 
 import pytest
-from running import ranks
+from running import ranks, run
 
 
 def results(text: str) -> list[dict]:
@@ -38,6 +38,7 @@ def test_without_the_shim_cpu_tensors_fail():
     assert results(text) == []
 
 
+@pytest.mark.slow
 def test_without_the_shim_a_bound_group_cannot_make_a_mesh_and_all_ranks_start_on_card_0():
     text = ranks("group_rank.py", 2, "cpu:gloo,xpu:xccl", "--device-id", "--mesh", XPU_SHIM="0", check=False)
     assert "does not support splitting" in text
@@ -55,11 +56,28 @@ def test_a_shared_card_is_an_error_with_a_table_of_all_ranks():
     assert results(text) == []
 
 
+@pytest.mark.slow
 def test_sharing_a_card_can_be_allowed_and_without_the_shim_nobody_notices():
     for setting in ({"XPU_SHIM_ALLOW_SHARED_DEVICE": "1"}, {"XPU_SHIM": "0"}):
         text = ranks("shared_rank.py", 2, ZE_AFFINITY_MASK="2", **setting)
         assert len(results(text)) == 2
         assert ("2 ranks sit on 1 device(s)" in text) == ("XPU_SHIM" not in setting)
+
+
+PIN = """
+import json, os, torch, verl
+from xpu_shim.devices import pinning
+where = pinning.pin()
+print(json.dumps([where.index, torch.xpu.current_device(), torch.xpu.device_count(), os.environ.get("ZE_AFFINITY_MASK")]))
+"""
+
+
+def test_masking_is_said_to_have_no_effect_on_ranks_of_torchrun_once_a_node():
+    warning = "XPU_SHIM_VISIBILITY='mask' has no effect on ranks of torchrun"
+    for rank in (0, 1):
+        text = run("-c", PIN, LOCAL_RANK=str(rank), XPU_SHIM_VISIBILITY="mask", ZE_AFFINITY_MASK="1,3")
+        assert json.loads(text.strip().splitlines()[-1]) == [rank, rank, 2, "1,3"]
+        assert text.count(warning) == (1 if rank == 0 else 0)
 
 
 @pytest.fixture
@@ -87,6 +105,7 @@ def test_ranks_are_bound_to_the_cpus_next_to_their_card(two_numa_nodes):
     assert "pynvml not available" not in text
 
 
+@pytest.mark.slow
 def test_without_the_shim_ranks_are_not_bound(two_numa_nodes):
     root, _ = two_numa_nodes
     arguments = ("group_rank.py", 2, "cpu:gloo,xpu:xccl", "numa")

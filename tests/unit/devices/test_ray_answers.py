@@ -14,7 +14,14 @@ from xpu_shim.intel.visibility import VisibilityError
 @pytest.fixture
 def node(tmp_path, monkeypatch):
     """Make a machine: node(number of cards, tiles each, integrated GPU too)."""
-    for name in ("ZE_AFFINITY_MASK", "ZE_FLAT_DEVICE_HIERARCHY", "XPU_SHIM_VISIBILITY", "ONEAPI_DEVICE_SELECTOR"):
+    for name in (
+        "ZE_AFFINITY_MASK",
+        "ZE_FLAT_DEVICE_HIERARCHY",
+        "XPU_SHIM_VISIBILITY",
+        "ONEAPI_DEVICE_SELECTOR",
+        "WG_PREFIX",
+        "RAY_LOCAL_WORLD_SIZE",
+    ):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(machine, "_earlier", [])
     monkeypatch.setenv("XPU_SHIM_SYSFS", str(tmp_path))
@@ -74,8 +81,10 @@ def test_tiles_named_by_the_user_stay_tiles(node, monkeypatch):
     assert os.environ["ZE_AFFINITY_MASK"] == "1.0"
 
 
-def test_pinning_leaves_the_mask_alone(node, monkeypatch):
+@pytest.mark.parametrize("variable", ["WG_PREFIX", "RAY_LOCAL_WORLD_SIZE"])
+def test_a_worker_of_verl_keeps_the_user_s_mask_because_it_is_pinned(node, monkeypatch, variable):
     node(4)
+    monkeypatch.setenv(variable, "4")
     ray_accelerator.narrow(["2"])
     assert "ZE_AFFINITY_MASK" not in os.environ
     monkeypatch.setenv("ZE_AFFINITY_MASK", "2,3")
@@ -83,9 +92,18 @@ def test_pinning_leaves_the_mask_alone(node, monkeypatch):
     assert os.environ["ZE_AFFINITY_MASK"] == "2,3"
 
 
+def test_any_other_actor_gets_the_mask_that_ray_documents(node, monkeypatch):
+    node(4)
+    monkeypatch.setenv("ONEAPI_DEVICE_SELECTOR", "level_zero:0")
+    ray_accelerator.narrow(["1", "3"])
+    assert os.environ["ZE_AFFINITY_MASK"] == "1,3"
+    assert "ONEAPI_DEVICE_SELECTOR" not in os.environ
+
+
 def test_masking_writes_one_device_and_remembers_the_user_s_mask(node, monkeypatch):
     node(4)
     monkeypatch.setenv("XPU_SHIM_VISIBILITY", "mask")
+    monkeypatch.setenv("WG_PREFIX", "actor")
     monkeypatch.setenv("ZE_AFFINITY_MASK", "2,3")
     ray_accelerator.narrow(["3"])
     assert os.environ["ZE_AFFINITY_MASK"] == "3"
