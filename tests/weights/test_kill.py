@@ -37,8 +37,12 @@ def kill_once(start, endpoint, victim: str, random_source: random.Random) -> flo
 
 def kill_and_go_on(start, endpoint, victim: str, times: int, seed: int) -> None:
     source = random.Random(seed)
-    slowest = max(kill_once(start, endpoint, victim, source) for _ in range(times))
-    assert slowest < peers.LIMIT / 4  # seconds; 300 without a watch on the other process
+    seconds = sorted(kill_once(start, endpoint, victim, source) for _ in range(times))
+    print(
+        f"{victim} killed {times} times: the other end ended in {seconds[times // 2]:.3f} s (median), {seconds[-1]:.3f} s"
+    )
+    # 5 s is what is promised; twice that here, for a machine that is busy. 300 s without a watch on the other process.
+    assert seconds[-1] < 10
     receiver = start(peers.receiver, "shim", endpoint)
     assert receiver.said() == "ready"
     weights = actions.plain()
