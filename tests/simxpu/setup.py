@@ -58,7 +58,7 @@ class BuildExtension(build_ext):
             done = {s: compile_one([s], **kwargs) for s in sources if s.endswith(ALONE)}
             others = [s for s in sources if s not in done]
             with ThreadPoolExecutor(JOBS) as pool:
-                done.update(zip(others, pool.map(lambda s: compile_one([s], **kwargs), others)))
+                done.update(zip(others, pool.map(lambda s: compile_one([s], **kwargs), others), strict=True))
             return [o for s in sources for o in done[s]]
 
         self.compiler.compile = compile_all
