@@ -81,7 +81,7 @@ def _doctor(options: argparse.Namespace) -> int:
         # A limit that was not given is for quick children; the first kernel of a process takes longer.
         limit = options.timeout if options.timeout != 60.0 else None
         results += probe.run(machine, limit or probe.DEVICE_LIMIT, limit or probe.COLLECTIVE_LIMIT)
-    report = examine.as_dict(results)
+    report = {"sysfs": machine.sysfs, **examine.as_dict(results)}
     if options.json:
         print(json.dumps(report, indent=2))
     else:

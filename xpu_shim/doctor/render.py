@@ -23,6 +23,16 @@ def console() -> Console:
 
 def checks(report: dict[str, Any], out: Console, everything: bool = False) -> None:
     """The checks by group; fine and not applicable ones as a count unless `everything`."""
+    other = report.get("sysfs", "/sys")
+    if other != "/sys":
+        out.print(
+            Text(
+                f"Cards are read from {other} (XPU_SHIM_SYSFS), not from this machine's /sys. Such cards are simulated: "
+                "findings about drivers, libraries and the builds of torch and vLLM say what real ones would need here.\n",
+                "yellow",
+            )
+        )
+    hidden = 0
     for group, title in GROUPS.items():
         mine = [item for item in report["checks"] if item["group"] == group]
         if not mine:
@@ -35,7 +45,13 @@ def checks(report: dict[str, Any], out: Console, everything: bool = False) -> No
         ]
         quiet = len(mine) - len(shown)
         fine = sum(item["state"] == OK for item in mine if item not in shown)
-        rest = f"{fine} ok" + (f", {quiet - fine} not applicable" if quiet - fine else "") if quiet else ""
+        hidden += quiet
+        numbers = (f"{fine} ok" if fine else "", f"{quiet - fine} not applicable" if quiet - fine else "")
+        rest = ", ".join(text for text in numbers if text)
+        if group == "hardware" and not everything:
+            rest += "".join(
+                f": {item['evidence']}" for item in mine if item["id"] == "hardware.gpus" and item["state"] == OK
+            )
         out.print(Text.assemble((title, "bold"), f"  {rest}" if rest else ""))
         if not shown:
             continue
@@ -53,7 +69,7 @@ def checks(report: dict[str, Any], out: Console, everything: bool = False) -> No
                     table.add_row("", Text.assemble("fix: ", (item["fix"], "cyan")))
                 table.add_row("", Text(f"see: {item['link']}", "dim"))
         out.print(table)
-    out.print(summary(report["counts"]))
+    out.print(Text.assemble(summary(report["counts"]), ("   (--all shows every check)" if hidden else "", "dim")))
 
 
 def summary(counts: dict[str, int]) -> Text:

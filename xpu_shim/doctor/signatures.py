@@ -210,7 +210,7 @@ SIGNATURES: tuple[Signature, ...] = (
     ),
     Signature(
         "memory_short",
-        r"Free memory on device \(?xpu:\d+\)? ?\((?!0(\.0+)?/)[\d.]+/[\d.]+ GiB\)",
+        r"Free memory on device \(?xpu:\d+\)? ?\(((?!0(\.0+)?/)[\d.]+/[\d.]+ GiB|[\d.]+ GiB of [\d.]+ GiB)\)",
         "Something else holds memory on that card: the trainer, another job, or several ranks that share it.",
         "xpu-smi ps   # then lower actor_rollout_ref.rollout.gpu_memory_utilization",
         _gh("vllm-project/vllm/pull/49482"),

@@ -104,7 +104,7 @@ def timer(original):
         if switch.on:
             return timed(name, timing_raw)
         if switch.ours or switch.is_intel():
-            return timed(name, timing_raw) if switch.on else plain(name, timing_raw)
+            return timed(name, timing_raw) if switch.on else explained(plain(name, timing_raw))
         return original(name, timing_raw, color, domain, category)
 
     return marked_timer
@@ -115,6 +115,19 @@ def without_range(name, timing_raw):
     from verl.utils.profiler.performance import simple_timer
 
     return simple_timer(name, timing_raw)
+
+
+@contextmanager
+def explained(timer):
+    """A timer whose block's known fatal errors carry a note: what a Ray worker died of passes here in the driver."""
+    try:
+        with timer as value:
+            yield value
+    except Exception as error:
+        from xpu_shim.doctor.explain import explain
+
+        explain(error)
+        raise
 
 
 @cache

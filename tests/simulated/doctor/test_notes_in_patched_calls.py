@@ -30,6 +30,14 @@ dist.init_process_group("cpu:gloo,xpu:xccl", init_method="file://" + tempfile.mk
 x = torch.ones(4, device="xpu")
 """
 
+STAGE = """
+from verl.utils.profiler import marked_timer
+
+def act():
+    with marked_timer("update_actor", {}):
+        torch.empty(1 << 40, dtype=torch.uint8, device="xpu")
+"""
+
 #: (what is patched, faults, variables, setup, act, words of the error, words of the note)
 CASES = {
     "ProcessGroup": (
@@ -55,6 +63,14 @@ CASES = {
         "[dist.all_reduce(x, dist.ReduceOp.AVG) for _ in range(40)]",
         "UR_RESULT_ERROR_DEVICE_LOST",
         "dmesg",
+    ),
+    "a stage of the trainer": (
+        "",
+        {},
+        STAGE,
+        "act()",
+        "XPU out of memory. Tried to allocate 1024.00 GiB",
+        "The card is full",
     ),
     # Not a known error: it passes as it is.
     "init_process_group": (
@@ -99,7 +115,7 @@ def test_the_note_is_in_the_traceback(case):
     assert note in text
 
 
-@pytest.mark.parametrize("case", ["ProcessGroup", "functional collectives"])
+@pytest.mark.parametrize("case", ["ProcessGroup", "functional collectives", "a stage of the trainer"])
 def test_without_the_shim_there_is_only_the_error(case):
     text = last_words(case, XPU_SHIM="0")
     assert CASES[case][4] in text

@@ -10,8 +10,6 @@ from xpu_shim.doctor import probe
 from xpu_shim.doctor.check import ERROR, OK, UNKNOWN
 from xpu_shim.doctor.machine import Machine
 
-pytestmark = pytest.mark.slow  # each starts clusters or waits for time limits
-
 #: Seconds: generous, because children import torch while the machine is busy.
 DEVICE, COLLECTIVE = 150.0, 60.0
 
@@ -30,6 +28,7 @@ def test_two_sound_cards():
     assert "2 ranks: sum, broadcast, gather, max and min are right" in together.finding.evidence
 
 
+@pytest.mark.slow
 def test_no_native_average_is_said_and_is_no_error():
     *_, together = on_simulated_cards(faults="avg_abort")
     assert together.finding.state == OK
@@ -37,6 +36,7 @@ def test_no_native_average_is_said_and_is_no_error():
     assert "average operation is not supported for the scheduler path" in together.finding.evidence
 
 
+@pytest.mark.slow
 def test_a_collective_that_hangs_is_a_finding():
     *_, together = on_simulated_cards(faults="hang:all_reduce:2", collective=COLLECTIVE)
     assert together.finding.state == ERROR
@@ -57,6 +57,7 @@ def test_a_driver_that_does_not_tell_free_memory(fault):
     assert "free memory is not told reliably" in first.finding.evidence
 
 
+@pytest.mark.slow
 def test_a_group_that_is_not_tried_is_not_fine():
     *_, together = on_simulated_cards(faults="device_lost:6")
     assert together.finding.state == UNKNOWN

@@ -88,6 +88,18 @@ def test_fine_checks_are_counted_and_shown_on_request(sysfs):
     assert "environment.hierarchy" in call("--group", "environment", "--all", XPU_SHIM_SYSFS=sysfs).stdout
 
 
+def test_cards_that_are_not_this_machine_s_are_said_to_be_so(sysfs):
+    done = call("--group", "hardware", XPU_SHIM_SYSFS=sysfs)
+    assert "XPU_SHIM_SYSFS" in done.stdout
+    assert "simulated" in done.stdout
+    assert json.loads(call("--json", "--group", "hardware", XPU_SHIM_SYSFS=sysfs).stdout)["sysfs"] == sysfs
+    assert "simulated" not in call("--group", "hardware").stdout
+
+
+def test_the_cards_are_named_where_all_is_well(sysfs):
+    assert "renderD128 8086:e211" in call("--group", "hardware", XPU_SHIM_SYSFS=sysfs).stdout
+
+
 def test_groups():
     report = json.loads(call("--json", "--group", "memory", "--group", "container").stdout)
     assert {item["group"] for item in report["checks"]} == {"memory", "container"}

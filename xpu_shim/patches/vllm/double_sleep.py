@@ -75,6 +75,11 @@ def narrowed(allocator, chosen):
         inside = allocator.pointer_to_data = dict(records)
         try:
             yield records
+        except Exception as error:
+            from xpu_shim.doctor.explain import explain
+
+            explain(error)
+            raise
         finally:
             for pointer in records.keys() - inside.keys():
                 everything.pop(pointer, None)  # freed meanwhile
