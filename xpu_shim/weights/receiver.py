@@ -35,7 +35,7 @@ _log = logger("xpu_shim.weights")
 GROUP = 256 << 20
 
 #: The same where tensors stay on the host: what is in the processor's cache when it arrives is better loaded at once.
-GROUP_ON_HOST = 64 << 20
+GROUP_ON_HOST = 32 << 20
 
 #: Host arenas between syncs, at most `GROUP_ON_HOST` twice, so that their pages are touched only once.
 _host_arenas: list[torch.Tensor] = []
@@ -115,10 +115,12 @@ def receive_weights(endpoint: str, device: torch.device, callback: Callback, wit
             legacy.receive(meeting, first, device, load)
             return
         said = first[KEY]
-        # Two groups in the memory one of verl's buckets would take: one being loaded, one being filled.
+        # Two groups, in no more memory than one of verl's buckets would take: one being loaded, one being filled. A reader
+        # that could run further ahead of the callback would only touch more memory.
         largest = GROUP_ON_HOST if device.type == "cpu" else GROUP
-        group_bytes = min(largest, said["bucket_bytes"] // 2) if with_last else said["bucket_bytes"]
-        reader = _Reader(channel, device, options, said["bucket_bytes"])
+        budget = min(2 * largest, said["bucket_bytes"]) if with_last else said["bucket_bytes"]
+        group_bytes = budget // 2 if with_last else budget
+        reader = _Reader(channel, device, options, budget)
         try:
             channel.send(
                 Kind.HELLO,
@@ -205,7 +207,7 @@ class _Reader:
         channel: to the sender; this thread is the only one that receives on it.
         device: where arenas are, with an index.
         options: see `settings`.
-        budget: most bytes of arenas not yet loaded, but at least one arena; verl's bucket size, as without the shim.
+        budget: most bytes of arenas not yet loaded, but at least one arena; at most verl's bucket size.
     """
 
     def __init__(self, channel: Channel, device: torch.device, options: settings.Settings, budget: int) -> None:

@@ -12,6 +12,8 @@ import os
 import threading
 from typing import TYPE_CHECKING
 
+import psutil
+
 from xpu_shim.core.log import logger, warn_once
 from xpu_shim.weights.stale import SHM_DIRECTORY
 
@@ -123,8 +125,6 @@ def free_bytes(directory: str) -> int:
 
 def free_memory() -> int:
     """Bytes of memory this process may still use: the machine's, or the control group's if that is less."""
-    import psutil
-
     free = psutil.virtual_memory().available
     try:
         with open("/sys/fs/cgroup/memory.max", encoding="ascii") as file:

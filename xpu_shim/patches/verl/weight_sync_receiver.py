@@ -28,6 +28,8 @@ PATCH = Patch(
 
 
 def apply(install: Install) -> None:
+    import xpu_shim.weights.receiver  # noqa: F401  here rather than in the first sync
+
     install.replace("BucketedWeightReceiver.receive_weights", through_weights(install.module))
 
 

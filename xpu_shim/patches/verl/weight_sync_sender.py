@@ -29,6 +29,8 @@ PATCH = Patch(
 
 
 def apply(install: Install) -> None:
+    import xpu_shim.weights.sender  # noqa: F401  here rather than in the first sync
+
     install.replace("BucketedWeightSender.async_send_weights", through_weights(install.module))
 
 
