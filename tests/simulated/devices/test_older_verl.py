@@ -1,4 +1,4 @@
-"""verl 0.7.1 and 0.8.0, which have no platforms, on simulated cards."""
+"""verl 0.7.1 and 0.8.0, which have no platforms, and 0.9.0, which makes a bare xccl group, on simulated cards."""
 
 from __future__ import annotations
 
@@ -64,8 +64,9 @@ def test_without_the_shim_the_device_is_the_cpu(version):
     assert "AssertionError: Unknown device: cpu for model_type: language_model and backend: fsdp" in text
 
 
-def test_the_stock_sft_command_trains(data, tmp_path):  # noqa: F811
-    code, text = sft(data, tmp_path / "xpu", "fsdp2", PYTHONPATH=path("0.8.0"), XPU_SHIM_LOG="info")
+@pytest.mark.parametrize("version", ["0.8.0", "0.9.0"])
+def test_the_stock_sft_command_trains(data, tmp_path, version):  # noqa: F811
+    code, text = sft(data, tmp_path / "xpu", "fsdp2", PYTHONPATH=path(version), XPU_SHIM_LOG="info")
     assert code == 0, text[-3000:]
     assert len(values(text, "train/loss")) == 4
     validation = values(text, "val/loss")

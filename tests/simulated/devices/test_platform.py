@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 import pytest
-from running import answer
+from running import HERE, answer, release
 
 #: What verl takes this process for, its engines, and whether finding out used the device.
 QUESTIONS = """
@@ -55,8 +55,10 @@ def path(tmp_path_factory) -> str:
     return f"{folder}{os.pathsep}{os.environ['PATH']}"
 
 
-def test_platform_and_engines_are_found_without_using_the_device_although_nvidia_smi_answers(path):
-    assert ask(PATH=path) == {
+@pytest.mark.parametrize("version", [pytest.param("0.9.0", marks=pytest.mark.slow), ""], ids=["0.9.0", "installed"])
+def test_platform_and_engines_are_found_without_using_the_device_although_nvidia_smi_answers(path, version):
+    other = {"PYTHONPATH": f"{release('verl', version)}{os.pathsep}{HERE}"} if version else {}
+    assert ask(PATH=path, **other) == {
         "vendor": "intel",
         "device": "xpu",
         "backend": "xccl",
@@ -118,7 +120,10 @@ NOTHING = """
 import json, os
 import verl
 from verl.utils import device
-from verl.plugin.platform import get_platform
+try:
+    from verl.plugin.platform import get_platform
+except ImportError:  # 0.8.0 has no platforms
+    get_platform = type(None)
 from verl.utils.ray_utils import ray_noset_visible_devices
 names = ("get_device_name get_nccl_backend get_resource_name get_visible_devices_keyword is_support_ipc"
          " get_device_capability").split()
@@ -136,8 +141,11 @@ print(json.dumps({
 """
 
 
-def test_on_a_machine_without_intel_devices_nothing_changes(tmp_path):
+@pytest.mark.parametrize("version", [pytest.param("0.8.0", marks=pytest.mark.slow), ""], ids=["0.8.0", "installed"])
+def test_on_a_machine_without_intel_devices_nothing_changes(tmp_path, version):
     machine = {"SIMXPU": "0", "XPU_SHIM_SYSFS": str(tmp_path), "ONEAPI_DEVICE_SELECTOR": "opencl:cpu"}
+    if version:
+        machine["PYTHONPATH"] = f"{release('verl', version)}{os.pathsep}{HERE}"
     with_shim = answer(NOTHING, **machine)
     without = answer(NOTHING, XPU_SHIM="0", **machine)
     assert without["environ"].pop("XPU_SHIM") == "0"

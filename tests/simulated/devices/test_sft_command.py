@@ -5,6 +5,7 @@ Compared with the same trainer on the CPU with gloo. Run through `python -m torc
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -80,8 +81,13 @@ def on_the_cpu(data: Path, output: Path, strategy: str) -> str:
 
 def trains_as_on_the_cpu(data: Path, tmp_path: Path, strategy: str) -> None:
     """Two steps, a checkpoint, and two more in a new run, against four steps on the CPU."""
-    code, first = sft(data, tmp_path / "xpu", strategy, FLOAT32, "trainer.total_training_steps=2", XPU_SHIM_LOG="info")
+    log = {"XPU_SHIM_LOG": "info", "SIMXPU_TRIPWIRE": str(tmp_path / "first_use")}
+    code, first = sft(data, tmp_path / "xpu", strategy, FLOAT32, "trainer.total_training_steps=2", **log)
     assert code == 0, first[-3000:]
+    first_uses = [json.loads(line)["stack"] for line in (tmp_path / "first_use").read_text().splitlines()]
+    assert len(first_uses) == 4, "a process besides the ranks used the device"
+    for stack in first_uses:
+        assert any("devices/pinning.py" in frame for frame in stack), stack
     for rank in range(4):
         assert f"rank {rank} of 4 sits alone on xpu:{rank}" in first
     assert (tmp_path / "xpu" / "global_step_2").is_dir()
@@ -101,6 +107,7 @@ def trains_as_on_the_cpu(data: Path, tmp_path: Path, strategy: str) -> None:
     assert validation == pytest.approx(values(reference, "val/loss"), abs=1e-4)
 
 
+@pytest.mark.slow
 def test_fsdp2_trains_validates_checkpoints_and_resumes(data, tmp_path):
     trains_as_on_the_cpu(data, tmp_path, "fsdp2")
 
