@@ -161,6 +161,56 @@ def log_probs_of_loop():
     return [row[2:5] for row in out]
 
 
+def log_probs_on_random_batches():
+    """Both functions on random ragged batches: values and gradients against a loop over the tokens; batches tried."""
+    import torch
+    from hypothesis import given, settings
+    from hypothesis import strategies as st
+    from verl.utils import torch_functional
+
+    columns, vocabulary = 6, 5
+    lengths = st.one_of(st.just(0), st.just(columns), st.just(1), st.integers(0, columns))  # empty, full, one token
+    tried = []
+
+    @given(st.lists(st.tuples(lengths, st.integers(0, columns)), min_size=1, max_size=4), st.integers(1, 5))
+    @settings(deadline=None, max_examples=60, database=None, derandomize=True)
+    def agree(rows, response):
+        mask = torch.zeros(len(rows), columns, dtype=torch.long)
+        for row, (length, start) in enumerate(rows):
+            begin = min(start, columns - length)
+            mask[row, begin : begin + length] = 1
+        generator = torch.Generator().manual_seed(len(tried))
+        ids = torch.randint(0, vocabulary, mask.shape, generator=generator)
+        places = [tuple(place) for place in mask.nonzero().tolist()]
+        logits = torch.randn(len(places), vocabulary, generator=generator, dtype=torch.double)
+        weights = torch.randn(len(rows), response, generator=generator, dtype=torch.double)
+
+        mine = logits.clone().requires_grad_()
+        expected = [[mine.sum() * 0] * columns for _ in rows]
+        for index, (row, column) in enumerate(places):
+            following = ids[places[(index + 1) % len(places)]]
+            expected[row][column] = mine[index, following] - torch.log(torch.exp(mine[index]).sum())
+        loop = torch.stack([torch.stack(row[columns - response - 1 : columns - 1]) for row in expected])
+        (loop * weights).sum().backward()
+
+        indices = mask.flatten().nonzero().flatten()
+        packed = ids.flatten()[indices].unsqueeze(0)
+        for function, first in (
+            (torch_functional.log_probs_from_logits_response_rmpad, (ids.to("xpu"), mask.to("xpu"))),
+            (torch_functional.log_probs_from_logits_all_rmpad, (packed.to("xpu"),)),
+        ):
+            theirs = logits.to("xpu").requires_grad_()
+            last = (response,) if len(first) == 2 else (indices.to("xpu"), *mask.shape, response)
+            values = function(*first, theirs, *last)
+            torch.testing.assert_close(values.detach().cpu(), loop.detach(), atol=1e-6, rtol=0)
+            (values * weights.to("xpu")).sum().backward()
+            torch.testing.assert_close(theirs.grad.cpu(), mine.grad, atol=1e-6, rtol=0)
+        tried.append(len(places))
+
+    agree()
+    return [len(tried), min(tried), max(tried)]
+
+
 def vision_attention(name):
     """verl's own attention against attention of each sequence alone: two packed sequences, and a padded batch."""
     import importlib

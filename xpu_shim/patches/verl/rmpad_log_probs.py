@@ -68,5 +68,6 @@ def response(module, packed, logits, indices, batch, seqlen, length):
 
     # Position t predicts token t + 1; what the last token of a sequence "predicts" is cut off by the slice below.
     following = packed.roll(-1, 0)
-    values = module.logprobs_from_logits(logits=logits, labels=following)
+    # verl's function stacks rows and refuses a batch without any token; the sum keeps that batch in the graph.
+    values = module.logprobs_from_logits(logits=logits, labels=following) if packed.numel() else logits.sum(-1)
     return padding.pad_input(values.unsqueeze(-1), indices, batch, seqlen).squeeze(-1)[:, -length - 1 : -1]
