@@ -32,6 +32,11 @@ def keep_weights_loadable() -> None:
 
     if not current_platform.is_cpu():
         return
+    import torch
+
+    # Linux grants AMX's tile registers to a process that asks. oneDNN asks; vLLM's own attention kernels for bfloat16 use them
+    # without asking, and with oneDNN switched off below they would end the process with an illegal instruction.
+    getattr(torch.cpu, "_init_amx", bool)()
     from vllm import _custom_ops
     from vllm.model_executor.layers import utils
 
