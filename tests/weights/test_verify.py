@@ -43,11 +43,11 @@ class Served(nn.Module):
         self.layer = nn.ModuleDict({"qkv_proj": self.qkv_proj, "gate_up_proj": self.gate_up_proj})
 
 
-def checkpoint() -> dict[str, torch.Tensor]:
+def checkpoint(dtype: torch.dtype = torch.bfloat16) -> dict[str, torch.Tensor]:
     generator = torch.Generator().manual_seed(3)
 
     def random(*shape: int) -> torch.Tensor:
-        return torch.randn(shape, generator=generator).to(torch.bfloat16)
+        return torch.randn(shape, generator=generator).to(dtype)
 
     return {
         "embed.weight": random(60, 8),
@@ -96,15 +96,18 @@ def send(say, endpoint, weights):
     return ledger.notes
 
 
-def test_both_ends_agree(endpoint, start):
+@pytest.mark.parametrize(("dtype", "rounded"), [(torch.bfloat16, ""), (torch.float32, "bfloat16")])
+def test_both_ends_agree(endpoint, start, dtype, rounded):
+    """verl's trainer keeps float32 by default, and vLLM serves bfloat16."""
     receiver = start(receive, endpoint, PLACES, environment=VERIFY)
     assert receiver.said() == "ready"
-    sender = start(send, endpoint, checkpoint(), environment=VERIFY).outcome()
+    sender = start(send, endpoint, checkpoint(dtype), environment=VERIFY).outcome()
     assert sender.error == "", sender.text
     (sent,), (received,) = sender.value["weight_sync_sender"], receiver.outcome().value["weight_sync_receiver"]
     assert sent == received  # also the digests, which each end made by itself
     assert (sent["tensors"], sent["equal_in_model"], sent["not_comparable"]) == (8, 7, ["elsewhere"])
     assert sent["equal_to_sender"]
+    assert sent["rounded_to"] == rounded
 
 
 @pytest.mark.parametrize("name", sorted(PLACES))
@@ -157,6 +160,18 @@ def test_a_checksum_tells_bits_shapes_and_dtypes_apart():
     ]
     assert len({verify.checksum(tensor) for tensor in [one, *others]}) == 5
     assert verify.checksum(one) == verify.checksum(torch.stack([one, one], 1)[:, 0])
+
+
+def test_a_model_in_another_dtype_holds_the_rounded_weights():
+    model = nn.Linear(4, 4, bias=False, dtype=torch.bfloat16)
+    weight = torch.randn(4, 4, generator=torch.Generator().manual_seed(1))
+    served = verify._Served(model)
+    model.weight.data.copy_(weight)
+    assert served.holds("weight", weight) is True
+    model.weight.data.view(torch.int16)[1, 1] += 1  # the next number in bfloat16
+    assert served.holds("weight", weight) is False
+    model.weight.data = model.weight.data.to(torch.float8_e4m3fn)  # quantised: its loader may have scaled
+    assert served.holds("weight", weight) is None
 
 
 def test_shards_of_two_ranks():

@@ -2,7 +2,8 @@
 
 Only with `XPU_SHIM_WEIGHT_SYNC_VERIFY=1`, because it reads all weights three times more. Three things are compared: what
 the trainer gave to the sender, what the receiver gave to the rollout's loader, and what the model the rollout serves
-holds after the loader returned, with fused projections and tensor-parallel shards taken apart.
+holds after the loader returned, with fused projections and tensor-parallel shards taken apart. A rollout in bfloat16
+under a trainer in float32 holds the trainer's weights rounded once; that is what they are compared with then.
 """
 
 from __future__ import annotations
@@ -23,6 +24,9 @@ from xpu_shim.weights.errors import WeightsDiffer
 
 #: Most names listed in a message or report.
 LISTED = 5
+
+#: A trainer may keep its weights in another of these than the rollout, whose loader then rounds; so does the comparison.
+ROUNDED = (torch.float32, torch.bfloat16, torch.float16)
 
 _thread = threading.local()
 
@@ -109,6 +113,7 @@ class Check:
             "equal_to_sender": sent is not None,
             "equal_in_model": self.served,
             "not_comparable": self.unknown[:LISTED],
+            "rounded_to": self._model.rounded if self._model is not None else "",
             "digest": digest(self.sums),
         }
 
@@ -138,23 +143,32 @@ class _Served:
         self._packed = getattr(model, "packed_modules_mapping", None) or {}
         self._mapper = getattr(model, "hf_to_vllm_mapper", None)
         state = sys.modules.get("vllm.distributed.parallel_state")
+        #: The model's dtype if it is another than the one sent, or "".
+        self.rounded = ""
         self._rank, self._ranks = 0, 1
         if state is not None and state.model_parallel_is_initialized():
             self._rank = state.get_tensor_model_parallel_rank()
             self._ranks = state.get_tensor_model_parallel_world_size()
 
     def holds(self, name: str, tensor: torch.Tensor) -> bool | None:
-        """Whether the model holds this rank's part of a tensor bit for bit; None if its place is not known."""
+        """Whether the model holds this rank's part of a tensor bit for bit, in the model's dtype; None if its place is not
+        known or it is quantised."""
         if hasattr(self._mapper, "_map_name"):
             name = self._mapper._map_name(name) or name  # type: ignore[union-attr]
         region, layer = self._region(name)
         if region is None:
             return None
         part = self._part(tensor, region, layer)
-        if part is None or part[0].shape != part[1].shape or part[0].dtype != part[1].dtype:
+        if part is None or part[0].shape != part[1].shape:
             return None
-        mine, given = (side.contiguous().reshape(-1).view(torch.uint8) for side in part)
-        return bool(torch.equal(mine, given.to(mine.device)))
+        held, given = part[0], part[1].to(part[0].device)
+        if held.dtype != given.dtype:
+            if held.dtype not in ROUNDED or given.dtype not in ROUNDED:
+                return None
+            given = given.to(held.dtype)
+            self.rounded = str(held.dtype).removeprefix("torch.")
+        mine, theirs = (side.contiguous().reshape(-1).view(torch.uint8) for side in (held, given))
+        return bool(torch.equal(mine, theirs))
 
     def _region(self, name: str) -> tuple[torch.Tensor | None, Any]:
         """The rows of a parameter that a checkpoint's name means, and the layer that owns it."""
