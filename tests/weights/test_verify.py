@@ -80,10 +80,29 @@ def load(model: Served, items: list, places: dict) -> None:
             model.get_parameter(parameter).data[row : row + tensor.shape[0]] = tensor
 
 
-def receive(say, endpoint, places):
+class Mapper:
+    """As vLLM's since it knows the fused projections itself."""
+
+    PARTS: ClassVar = {
+        "q_proj": ("qkv_proj", "q"),
+        "k_proj": ("qkv_proj", "k"),
+        "v_proj": ("qkv_proj", "v"),
+        "gate_proj": ("gate_up_proj", 0),
+        "up_proj": ("gate_up_proj", 1),
+    }
+
+    def _map_name_with_shard(self, name: str):
+        for part, (fused, shard) in self.PARTS.items():
+            if part in name:
+                return name.replace(part, fused), shard
+        return name, None
+
+
+def receive(say, endpoint, places, mapper=None):
     """Receive into a model, as the rollout's worker does."""
     loaded = peers.module("shim", "receiver")
     model = Served()
+    model.hf_to_vllm_mapper = mapper
     receiver = loaded.BucketedWeightReceiver(endpoint, torch.device("cpu"), use_shm=True)
     say("ready")
     with verify.serving(model):
@@ -96,10 +115,11 @@ def send(say, endpoint, weights):
     return ledger.notes
 
 
+@pytest.mark.parametrize("mapper", [None, Mapper()], ids=["listed", "mapped"])
 @pytest.mark.parametrize(("dtype", "rounded"), [(torch.bfloat16, ""), (torch.float32, "bfloat16")])
-def test_both_ends_agree(endpoint, start, dtype, rounded):
+def test_both_ends_agree(endpoint, start, dtype, rounded, mapper):
     """verl's trainer keeps float32 by default, and vLLM serves bfloat16."""
-    receiver = start(receive, endpoint, PLACES, environment=VERIFY)
+    receiver = start(receive, endpoint, PLACES, mapper, environment=VERIFY)
     assert receiver.said() == "ready"
     sender = start(send, endpoint, checkpoint(dtype), environment=VERIFY).outcome()
     assert sender.error == "", sender.text
@@ -122,11 +142,12 @@ def test_a_loader_that_leaves_one_out(name, endpoint, start):
     assert receiver.outcome().error == "WeightsDiffer"
 
 
-def test_swapped_parts_of_a_fused_projection(endpoint, start):
+@pytest.mark.parametrize("mapper", [None, Mapper()], ids=["listed", "mapped"])
+def test_swapped_parts_of_a_fused_projection(endpoint, start, mapper):
     """Same shapes, so no loader complains."""
     places = {**PLACES, "layer.k_proj.weight": PLACES["layer.v_proj.weight"]}
     places["layer.v_proj.weight"] = PLACES["layer.k_proj.weight"]
-    receiver = start(receive, endpoint, places, environment=VERIFY)
+    receiver = start(receive, endpoint, places, mapper, environment=VERIFY)
     assert receiver.said() == "ready"
     sender = start(send, endpoint, checkpoint(), environment=VERIFY).outcome()
     assert "in 2 of 8 tensors: layer.k_proj.weight, layer.v_proj.weight." in sender.text

@@ -28,6 +28,9 @@ LISTED = 5
 #: A trainer may keep its weights in another of these than the rollout, whose loader then rounds; so does the comparison.
 ROUNDED = (torch.float32, torch.bfloat16, torch.float16)
 
+#: vLLM's names for the parts of a fused attention projection.
+_POSITIONS = {"q": 0, "k": 1, "v": 2}
+
 _thread = threading.local()
 
 
@@ -153,9 +156,7 @@ class _Served:
     def holds(self, name: str, tensor: torch.Tensor) -> bool | None:
         """Whether the model holds this rank's part of a tensor bit for bit, in the model's dtype; None if its place is not
         known or it is quantised."""
-        if hasattr(self._mapper, "_map_name"):
-            name = self._mapper._map_name(name) or name  # type: ignore[union-attr]
-        region, layer = self._region(name)
+        region, layer = self._region(*self._place(name))
         if region is None:
             return None
         part = self._part(tensor, region, layer)
@@ -170,32 +171,48 @@ class _Served:
         mine, theirs = (side.contiguous().reshape(-1).view(torch.uint8) for side in (held, given))
         return bool(torch.equal(mine, theirs))
 
-    def _region(self, name: str) -> tuple[torch.Tensor | None, Any]:
-        """The rows of a parameter that a checkpoint's name means, and the layer that owns it."""
-        if name in self._parameters:
-            return self._parameters[name].data, self._layer(name)
-        for fused, parts in self._packed.items():
-            for position, part in enumerate(parts):
-                whole = name.replace(f".{part}.", f".{fused}.")
-                if f".{part}." not in name or whole not in self._parameters:
-                    continue
-                layer = self._layer(whole)
-                sizes = self._sizes(layer, len(parts))
-                if sizes is None or sum(sizes) != self._parameters[whole].shape[0]:
-                    return None, None
-                return self._parameters[whole].data.narrow(0, sum(sizes[:position]), sizes[position]), None
-        return None, None
+    def _place(self, name: str) -> tuple[str, Any]:
+        """The parameter a checkpoint's name means, and which part of it: "q", "k", "v" or a number; None for all of it.
+
+        The mapper of newer vLLM says so; an older one only renames, and the fused projections are listed.
+        """
+        if hasattr(self._mapper, "_map_name_with_shard"):
+            mapped, part = self._mapper._map_name_with_shard(name) or (name, None)  # type: ignore[union-attr]
+            if part is not None:
+                return mapped, part
+            name = mapped
+        elif hasattr(self._mapper, "_map_name"):
+            name = self._mapper._map_name(name) or name  # type: ignore[union-attr]
+        if name not in self._parameters:
+            for fused, parts in self._packed.items():
+                for position, part in enumerate(parts):
+                    whole = name.replace(f".{part}.", f".{fused}.")
+                    if whole != name and whole in self._parameters:
+                        return whole, position
+        return name, None
+
+    def _region(self, name: str, part: Any) -> tuple[torch.Tensor | None, Any]:
+        """The rows of a parameter that are meant, and the layer that owns it if they are all."""
+        if name not in self._parameters:
+            return None, None
+        whole, layer = self._parameters[name].data, self._layer(name)
+        if part is None:
+            return whole, layer
+        position, sizes = _POSITIONS.get(part, part) if isinstance(part, str) else part, self._sizes(layer)
+        if not isinstance(position, int) or sizes is None or position >= len(sizes) or sum(sizes) != whole.shape[0]:
+            return None, None
+        return whole.narrow(0, sum(sizes[:position]), sizes[position]), None
 
     def _layer(self, name: str) -> Any:
         return self._model.get_submodule(name.rpartition(".")[0])
 
-    def _sizes(self, layer: Any, parts: int) -> list[int] | None:
+    def _sizes(self, layer: Any) -> list[int] | None:
         """Rows of each part of a fused projection on this rank; replicated heads count once a rank."""
-        if parts == 3 and hasattr(layer, "num_kv_heads"):
+        if hasattr(layer, "num_kv_heads"):
             others = int(layer.num_kv_heads) * int(layer.head_size)
             return [int(layer.num_heads) * int(layer.head_size), others, others]
         sizes = getattr(layer, "output_sizes", None)
-        return [int(size) // self._ranks for size in sizes] if sizes and len(sizes) == parts else None
+        return [int(size) // self._ranks for size in sizes] if sizes else None
 
     def _part(self, tensor: torch.Tensor, region: torch.Tensor, layer: Any) -> tuple[torch.Tensor, torch.Tensor] | None:
         """What this rank should hold of a tensor, beside where it holds it."""
