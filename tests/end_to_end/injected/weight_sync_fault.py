@@ -58,12 +58,16 @@ def init() -> None:
 
 
 def fill_shared_memory(leave: int) -> None:
-    status = os.statvfs("/dev/shm")
-    taken = status.f_bavail * status.f_frsize - leave
-    if taken > 0:
-        with open(f"/dev/shm/filler-{os.getpid()}", "wb") as file:
-            os.posix_fallocate(file.fileno(), 0, taken)
-    note(filled=taken)
+    """Take what is free of /dev/shm but `leave` bytes; one of the workers does it, the others wait for it."""
+    path, limit = Path("/dev/shm/filler"), time.monotonic() + 30
+    try:
+        with path.open("xb") as file:
+            status = os.statvfs("/dev/shm")
+            os.posix_fallocate(file.fileno(), 0, status.f_bavail * status.f_frsize - leave)
+    except FileExistsError:
+        while not path.stat().st_size and time.monotonic() < limit:
+            time.sleep(0.05)
+    note(filled=path.stat().st_size)
 
 
 def note(**what) -> None:
