@@ -1,6 +1,6 @@
 """A rank of PPO's critic: two steps of verl's TrainingWorker with a value head, and a checkpoint.
 
-torchrun critic_rank.py CHECKPOINT STRATEGY FOLDER
+torchrun critic_rank.py CHECKPOINT STRATEGY FOLDER [offload]
 """
 
 from __future__ import annotations
@@ -22,8 +22,10 @@ from verl.workers.utils.losses import value_loss
 
 
 def main() -> None:
-    checkpoint, strategy, folder = sys.argv[1:]
+    checkpoint, strategy, folder = sys.argv[1:4]
+    offload = sys.argv[4:] == ["offload"]
     torch.set_num_threads(1)
+    torch.manual_seed(0)  # the value head is new in every process that builds it
     initialize_global_process_group()
     rank, ranks = dist.get_rank(), dist.get_world_size()
     dtypes = dict.fromkeys(("param_dtype", "reduce_dtype", "buffer_dtype"), "fp32")
@@ -36,6 +38,8 @@ def main() -> None:
                 strategy=strategy,
                 model_dtype="fp32",
                 mixed_precision=dtypes,
+                param_offload=offload,
+                optimizer_offload=offload,
                 use_dynamic_bsz=False,
                 micro_batch_size_per_gpu=2,
                 infer_micro_batch_size_per_gpu=2,
@@ -54,6 +58,10 @@ def main() -> None:
     for _ in range(2):
         metrics = tensordict_utils.get(worker.train_batch(data.clone()), "metrics")
         steps.append([metrics[name] for name in ("loss", "grad_norm", "mfu")] if rank == 0 else None)
+    resting = {
+        "moments": device_types([dict(state, step=None) for state in worker.engine.optimizer.state.values()]),
+        "parameters": device_types(list(worker.engine.module.parameters())),
+    }
     values = worker.infer_batch(data.clone())["values"] if rank == 0 else worker.infer_batch(data.clone())
     devices = {}
     save = torch.save
@@ -77,6 +85,7 @@ def main() -> None:
             "device": next(model.parameters()).device.type,
             "values": list(values.values().shape),
             "saved from": devices,
+            "between steps": {name: sorted(kinds) for name, kinds in resting.items()},
         }
         print("REPORT " + json.dumps(report, default=str), flush=True)
     dist.destroy_process_group()

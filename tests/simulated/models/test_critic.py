@@ -19,8 +19,19 @@ def test_two_steps_on_two_ranks(checkpoints, tmp_path, strategy):
     assert "Qwen2ForTokenClassification" in answers["class"] or strategy == "fsdp"
     assert answers["device"] == "xpu"
     assert answers["values"][0] == 27
+    assert answers["between steps"] == {"moments": ["xpu"], "parameters": ["xpu"]}
     if strategy == "fsdp":
         assert answers["saved from"]["model"] == ["cpu"]
         off = {"XPU_SHIM": "1", "XPU_SHIM_DISABLE": "verl.checkpoint_offload"}
         stock = run("critic_rank.py", checkpoints / "plain", strategy, tmp_path / "stock", ranks=2, **off)
         assert '"model": ["xpu"]' in stock
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("strategy", ["fsdp2", "fsdp"])
+def test_offloaded_between_steps_it_trains_the_same(checkpoints, tmp_path, strategy):
+    kept = report("critic_rank.py", checkpoints / "plain", strategy, tmp_path / "kept", ranks=2)
+    moved = report("critic_rank.py", checkpoints / "plain", strategy, tmp_path / "moved", "offload", ranks=2)
+    assert moved["between steps"] == {"moments": ["cpu"], "parameters": ["cpu"]}
+    for before, after in zip(kept["steps"], moved["steps"], strict=True):
+        assert after[:2] == pytest.approx(before[:2], rel=1e-6)  # loss and gradient norm
