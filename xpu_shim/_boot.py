@@ -25,12 +25,12 @@ def init():
     """Install the hook in this process; idempotent, silent, never raises."""
     if _started:
         return
-    _started.append(True)
     try:
         import os
 
         if os.environ.get("XPU_SHIM") == "0":
-            return
+            return  # and may be called again: a program can still decide otherwise before it imports verl
+        _started.append(True)
         if os.environ.get("XPU_SHIM_ARMED") == "1" or "verl" in sys.modules:
             arm()
         else:

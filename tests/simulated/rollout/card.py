@@ -39,6 +39,16 @@ class StandIns(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         pass
 
 
+def intel_platform() -> None:
+    """Make the release's own platform for Intel GPUs the current one, with stand-ins for what it imports."""
+    sys.meta_path.append(StandIns())
+    import vllm.platforms
+    from vllm.platforms.xpu import XPUPlatform
+
+    XPUPlatform.is_integrated_gpu = classmethod(lambda cls, index=0: False)
+    vllm.platforms._current_platform = XPUPlatform()
+
+
 class Card:
     """Sizes in bytes. `op_fault` is the fault of vLLM's kernel op, `torch_fault` that of `torch.xpu.mem_get_info`:
     None, "zero", "total", "constant", "raises" or "other_total".
@@ -81,12 +91,7 @@ class Card:
 
     def install(self, vllm_asks_op: bool) -> None:
         """Make vLLM's Intel platform the current one, and this card xpu:0."""
-        sys.meta_path.append(StandIns())
-        import vllm.platforms
-        from vllm.platforms.xpu import XPUPlatform
-
-        XPUPlatform.is_integrated_gpu = classmethod(lambda cls, index=0: False)
-        vllm.platforms._current_platform = XPUPlatform()
+        intel_platform()
         self.use(vllm_asks_op)
 
     def use(self, vllm_asks_op: bool) -> None:

@@ -22,7 +22,8 @@ def node(tmp_path, monkeypatch):
         "WG_PREFIX",
         "RAY_LOCAL_WORLD_SIZE",
     ):
-        monkeypatch.delenv(name, raising=False)
+        monkeypatch.setenv(name, "")  # so that what the code under test sets is taken back, too
+        monkeypatch.delenv(name)
     monkeypatch.setattr(machine, "_earlier", [])
     monkeypatch.setenv("XPU_SHIM_SYSFS", str(tmp_path))
 
