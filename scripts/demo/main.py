@@ -289,11 +289,14 @@ def show_weights(reports: list[dict]) -> None:
     sent = {result["digest"] for item in reports for result in item.get("notes", {}).get("weight_sync_sender", [])}
     equal = [r for r in found if r["equal_to_sender"] and r["equal_in_model"] == r["tensors"] and r["digest"] in sent]
     answer = "yes" if found and len(equal) == len(found) else "not shown" if not found else "NO"
-    tensors = found[0]["tensors"] if found else 0
-    console.print(
-        f"trainer and rollout weights equal: [bold]{answer}[/] (bit for bit in {len(equal)} of {len(found)} syncs received, "
-        f"{tensors} tensors each, {len(sent)} different sets of weights)"
-    )
+    details = ""
+    if found:
+        rounded = f", rounded to the {found[0]['rounded_to']} it serves" if found[0].get("rounded_to") else ""
+        details = (
+            f" (bit for bit in {len(equal)} of {len(found)} syncs{rounded}; {found[0]['tensors']} tensors each, "
+            f"{len(sent)} different sets of weights)"
+        )
+    console.print(f"trainer and rollout weights equal: [bold]{answer}[/]{details}", soft_wrap=True)
 
 
 def show_processes(reports: list[dict]) -> None:
