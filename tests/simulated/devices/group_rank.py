@@ -31,7 +31,8 @@ def main() -> None:
         set_numa_affinity()
         result["cpus"] = sorted(os.sched_getaffinity(0))
     result["uuid"] = str(torch.xpu.get_device_properties(torch.xpu.current_device()).uuid)
-    print("RANK " + json.dumps(result), flush=True)
+    # In one piece: torchrun's ranks are unbuffered, and `print` would write the line's end apart.
+    sys.stdout.write(f"RANK {json.dumps(result)}\n")
     torch.distributed.destroy_process_group()
 
 

@@ -445,7 +445,7 @@ def main() -> None:
             answers[name] = globals()[name]()
         except Exception as error:
             answers[name] = f"{type(error).__name__}: {error}"
-    print("REPORT " + json.dumps(answers, default=str), flush=True)
+    sys.stdout.write(f"REPORT {json.dumps(answers, default=str)}\n")  # in one piece, unlike print
 
 
 if __name__ == "__main__":

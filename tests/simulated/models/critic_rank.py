@@ -87,7 +87,7 @@ def main() -> None:
             "saved from": devices,
             "between steps": {name: sorted(kinds) for name, kinds in resting.items()},
         }
-        print("REPORT " + json.dumps(report, default=str), flush=True)
+        sys.stdout.write(f"REPORT {json.dumps(report, default=str)}\n")  # in one piece, unlike print
     dist.destroy_process_group()
     sys.stdout.flush()
     os._exit(0)  # what verl left running must not keep the launcher waiting
