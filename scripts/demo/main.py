@@ -53,7 +53,7 @@ CURES = {
 SILENCE, LONGEST = 600, 1800
 
 #: Seconds until the first training step, and per step, on 2 cores; only for the estimate that is printed.
-START, STEP = {"grpo": 130, "ppo": 140, "sft": 30}, {"grpo": 5, "ppo": 8, "sft": 1}
+START, STEP = {"grpo": 180, "ppo": 190, "sft": 35}, {"grpo": 5, "ppo": 8, "sft": 1}
 
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
 METRIC = re.compile(r"([\w@./-]+):(-?[\d.]+(?:e[+-]?\d+)?|nan|inf)\b")
