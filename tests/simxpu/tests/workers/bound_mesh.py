@@ -1,6 +1,7 @@
 """A two-dimensional DeviceMesh over a default group that is bound to a device_id."""
 
 import os
+import sys
 
 import torch
 import torch.distributed as dist
@@ -12,5 +13,5 @@ dist.init_process_group("xccl", device_id=device)
 mesh = init_device_mesh("xpu", (2, 2), mesh_dim_names=("replicate", "shard"))
 x = torch.ones(1, device=device)
 dist.all_reduce(x, group=mesh.get_group("shard"))
-print("sum", x.item(), flush=True)
+sys.stdout.write(f"sum {x.item()}\n")  # in one piece, unlike print: ranks are unbuffered
 dist.destroy_process_group()

@@ -42,5 +42,5 @@ def main() -> None:
             print(f"rank {rank} {function.__name__}\n{traceback.format_exc()}", file=sys.stderr, flush=True)
         dist.all_reduce(failed)  # CPU tensor: gloo, whatever fault is on
         if rank == 0:
-            print("CASE", function.__name__, "failed" if failed.item() else "ok", flush=True)
+            sys.stdout.write(f"CASE {function.__name__} {'failed' if failed.item() else 'ok'}\n")
     dist.destroy_process_group()

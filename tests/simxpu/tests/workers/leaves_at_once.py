@@ -1,5 +1,7 @@
 """Ends with collectives in flight and no word to the process group, as scripts do."""
 
+import sys
+
 import torch
 import torch.distributed as dist
 
@@ -12,4 +14,4 @@ for _ in range(200):
     tensor.marked = [tensor]  # has a Python object, which needs the interpreter when the work lets go of it
     works.append(dist.all_reduce(tensor, async_op=True))
     works[-1].get_future().then(lambda future: None)
-print(f"rank {rank} leaves", flush=True)
+sys.stdout.write(f"rank {rank} leaves\n")

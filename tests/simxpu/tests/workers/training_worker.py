@@ -199,12 +199,12 @@ for step in range(3):
     metrics = tu.get(worker.train_batch(batch.clone()), "metrics")
     if rank == 0:
         loss = metrics["loss"]
-        print("loss", step, loss[0] if isinstance(loss, list) else loss, flush=True)
+        sys.stdout.write(f"loss {step} {loss[0] if isinstance(loss, list) else loss}\n")
 worker.infer_batch(batch.clone())
 worker.save_checkpoint(CHECKPOINTS, global_step=1)
 worker.load_checkpoint(CHECKPOINTS)
 exported = [name for name, _ in worker.engine.get_per_tensor_param()[0]]
 if rank == 0:
-    print("exported", len(exported), flush=True)
+    sys.stdout.write(f"exported {len(exported)}\n")
 dist.barrier()
 dist.destroy_process_group()
