@@ -8,6 +8,7 @@ import re
 
 import pytest
 from running import ranks, run
+from sysfs_tree import Tree
 
 
 def results(text: str) -> list[dict]:
@@ -83,14 +84,6 @@ def test_masking_is_said_to_have_no_effect_on_ranks_of_torchrun_once_a_node():
 @pytest.fixture
 def two_numa_nodes(tmp_path):
     """A tree in which card 0 is next to the first CPU this process may use, and card 1 next to the last."""
-    import sys
-    from pathlib import Path
-
-    sys.path.insert(0, str(Path(__file__).parents[2] / "unit" / "intel"))
-    try:
-        from conftest import Tree
-    finally:
-        sys.path.pop(0)
     tree, cpus = Tree(tmp_path), sorted(os.sched_getaffinity(0))
     near = [cpus[0], cpus[-1]]
     for bus, cpu in zip((3, 7), near, strict=True):
