@@ -2,7 +2,9 @@
 # Sets up everything and runs the tests on simulated devices; no GPU is needed.
 #
 #   ./scripts/test.sh                 all areas but end_to_end, without the tests marked slow
-#   ./scripts/test.sh --all           everything, also what is marked slow: about two and a half hours
+#   ./scripts/test.sh --all           also what is marked slow, and whole runs of verl: under an hour
+#   ./scripts/test.sh --exhaustive    also what is marked exhaustive (other upstream releases, every kind of whole run):
+#                                     about two and a half hours
 #   ./scripts/test.sh AREA...         some areas only: lint unit contract collectives devices models rollout profiling
 #                                     doctor weights simxpu end_to_end
 #   ./scripts/test.sh --setup         make the environment and stop
@@ -24,14 +26,16 @@ declare -A more=(
 order=(lint unit contract collectives devices models rollout profiling doctor weights simxpu end_to_end)
 
 all=0
+exhaustive=0
 areas=()
 for argument in "$@"; do
   case "$argument" in
     --all) all=1 ;;
+    --exhaustive) all=1 exhaustive=1 ;;
     --setup) make_environment; exit 0 ;;
-    -h | --help) sed -n '2,11s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    -h | --help) sed -n '2,13s/^# \{0,1\}//p' "$0"; exit 0 ;;
     *)
-      [ -n "${seconds[$argument]:-}" ] || fail "'$argument' is neither --all, --setup nor an area: ${order[*]}"
+      [ -n "${seconds[$argument]:-}" ] || fail "'$argument' is neither --all, --exhaustive, --setup nor an area: ${order[*]}"
       areas+=("$argument")
       ;;
   esac
@@ -58,9 +62,10 @@ left() {
 }
 
 run() {
-  local marker=(-m "not slow")
+  local marker=(-m "not slow and not exhaustive")
   # Whole runs of verl are slow without exception, and asked for by name or with --all.
-  if [ "$all" -eq 1 ] || [ "$1" = end_to_end ]; then marker=(); fi
+  if [ "$all" -eq 1 ] || [ "$1" = end_to_end ]; then marker=(-m "not exhaustive"); fi
+  if [ "$exhaustive" -eq 1 ]; then marker=(); fi
   case "$1" in
     lint)
       "$PYTHON" -m ruff check . && "$PYTHON" -m ruff format --check . &&

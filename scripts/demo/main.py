@@ -22,8 +22,7 @@ from rich.table import Table
 console = Console(stderr=True, highlight=False, width=None if sys.stderr.isatty() else 120)
 
 #: The faults of the real stack that the demo switches on, what each does to the stock run, and where that is to be seen.
-#: The rollout's vLLM is a CPU build, which asks no driver for free memory, and on an idle machine nothing looks at the
-#: devices early: those two show themselves in tests only.
+#: In this run nothing looks at the devices before a mask is set, so that mask_frozen shows itself in tests only.
 FAULTS = {
     "avg_abort": (
         "oneCCL aborts in the first step: average operation is not supported for the scheduler path",
@@ -35,7 +34,7 @@ FAULTS = {
     ),
     "free_memory_zero": (
         "the driver reports 0 bytes free: vLLM refuses to start with a false out-of-memory",
-        "tests/simulated/rollout",
+        "--without-cure free_memory_zero",
     ),
     "minmax_sum": (
         "MIN and MAX return the sum: twice as many micro-batches on two ranks, silently",
@@ -46,6 +45,7 @@ FAULTS = {
 #: The patches that cure those which can be seen in this run, for `--without-cure`.
 CURES = {
     "avg_abort": ("torch.fsdp2_sum", "torch.functional_reductions", "torch.process_group_reductions"),
+    "free_memory_zero": ("vllm.memory_snapshot", "vllm.request_memory"),
     "minmax_sum": ("torch.process_group_reductions",),
 }
 

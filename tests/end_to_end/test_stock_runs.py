@@ -64,7 +64,10 @@ def applied(folder: Path, algorithm: str) -> dict[str, set[str]]:
     return found
 
 
-@pytest.mark.parametrize(("algorithm", "strategy"), [("grpo", "fsdp2"), ("ppo", "fsdp2"), ("ppo", "fsdp")])
+@pytest.mark.parametrize(
+    ("algorithm", "strategy"),
+    [("grpo", "fsdp2"), ("ppo", "fsdp"), pytest.param("ppo", "fsdp2", marks=pytest.mark.exhaustive)],
+)
 def test_reinforcement_learning(algorithm, strategy, tmp_path):
     result, _, steps = run(tmp_path, "--algorithm", algorithm, "--strategy", strategy, "--steps", "2")
     assert result.returncode == 0, result.stderr[-3000:]
@@ -74,6 +77,7 @@ def test_reinforcement_learning(algorithm, strategy, tmp_path):
     assert "worker" in patches["torch.process_group_reductions"]
     assert "rollout" not in patches["torch.process_group_reductions"]
     assert {"worker", "rollout"} <= patches["verl.weight_sync_sender"] | patches["verl.weight_sync_receiver"]
+    assert "rollout" in patches["vllm.memory_snapshot"] & patches["vllm.request_memory"]
     assert "trainer and rollout weights equal: yes" in result.stderr
     assert len(syncs(tmp_path, algorithm)) == len(set(syncs(tmp_path, algorithm))) == 3  # before the first step too
     assert left_behind(tmp_path) == []
@@ -95,6 +99,7 @@ def test_the_stock_run_stops_without_the_shim(tmp_path):
     assert "Total available GPUs 0 is less than total desired GPUs 2" in log
 
 
+@pytest.mark.exhaustive
 def test_an_average_stops_the_run_without_its_cure(tmp_path):
     """Everything else of the shim is on: only so does the run get as far as the fault."""
     result, log, steps = run(tmp_path, "--without-cure", "avg_abort", "--steps", "1")
@@ -104,6 +109,16 @@ def test_an_average_stops_the_run_without_its_cure(tmp_path):
     assert "first error" in result.stderr
 
 
+@pytest.mark.exhaustive
+def test_a_false_out_of_memory_stops_the_run_without_its_cure(tmp_path):
+    result, log, steps = run(tmp_path, "--without-cure", "free_memory_zero", "--steps", "1")
+    assert result.returncode != 0
+    assert steps == []
+    assert "Free memory on device xpu:0 (0.0/" in log
+    assert "on startup is less than desired GPU memory utilization" in log
+
+
+@pytest.mark.exhaustive
 def test_two_cards_for_one_rollout(tmp_path):
     """Tensor parallelism in vLLM beside two training ranks."""
     result, _, steps = run(tmp_path, "--steps", "2", "--", "actor_rollout_ref.rollout.tensor_model_parallel_size=2")
@@ -112,6 +127,7 @@ def test_two_cards_for_one_rollout(tmp_path):
     applied(tmp_path, "grpo")
 
 
+@pytest.mark.exhaustive
 def test_resumes_from_the_checkpoint(tmp_path):
     """`trainer.resume_mode=auto` is the default: the second run goes on where the first stopped, with equal weights."""
     first, _, steps = run(tmp_path, "--steps", "2", "--", "trainer.save_freq=1")
@@ -195,6 +211,7 @@ def shared_files() -> set[str]:
     return {str(path) for path in segments | sockets}
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=lambda number: number.name)
 def test_a_killed_driver_leaves_nothing(number, tmp_path):
     """After `ray stop`, as its documentation asks for, no process, segment or socket of the run is left."""
@@ -256,6 +273,7 @@ def run_on_cpu(folder: Path, steps: int, *overrides: str) -> list[dict]:
     return [step for line in result.stdout.splitlines() if (step := demo.read_step(line))]
 
 
+@pytest.mark.exhaustive
 def test_the_reward_rises_as_on_the_cpu(tmp_path):
     """Learning, not only plumbing: from a random model's reward to mostly right answers, here and on plain CPU.
 

@@ -131,10 +131,21 @@ def test_without_the_shim_the_device_is_used_before_any_pinning(off):
 
 
 #: Release of Ray (none: the installed one) and whether the stand-in for dpctl is there.
-SETTINGS = {"without dpctl": ("", False), "with dpctl": ("", True), "Ray 2.57": ("2.57.1", True)}
+SETTINGS = {
+    "without dpctl": ("", False),
+    "with dpctl": ("", True),
+    "Ray 2.57 without dpctl": ("2.57.1", False),
+    "Ray 2.57 with dpctl": ("2.57.1", True),
+}
 
 
-@pytest.fixture(scope="module", params=list(SETTINGS))
+@pytest.fixture(
+    scope="module",
+    params=[
+        "without dpctl",
+        *(pytest.param(name, marks=pytest.mark.exhaustive) for name in SETTINGS if name != "without dpctl"),
+    ],
+)
 def faults(request):
     """The faults of a mask, four cards, with the shim."""
     version, dpctl = SETTINGS[request.param]
@@ -165,7 +176,9 @@ def test_four_actors_sit_on_four_cards_whatever_becomes_of_the_mask(faults):
             assert seat["mask"] == (None if name in ("pinned", "noset") else seat["ids"][0])
 
 
-@pytest.fixture(scope="module", params=["", "2.57.1"], ids=["installed", "Ray 2.57"])
+@pytest.fixture(
+    scope="module", params=["", pytest.param("2.57.1", marks=pytest.mark.exhaustive)], ids=["installed", "Ray 2.57"]
+)
 def masked(request):
     """The user allows cards 2 and 3."""
     rows = [row("pinned", 2), row("honoured", 2, **MASKED), row("noset", 2, **NOSET), row("own", 2, "own")]
@@ -210,7 +223,7 @@ def test_without_the_shim_every_fault_of_the_mask_puts_four_actors_on_one_card()
         assert all(seat["mask"] == (None if name == "noset" else seat["ids"][0]) for seat in seats)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_without_the_shim_ray_2_57_writes_a_selector_into_every_worker():
     answers = session([row("stock")], PYTHONPATH=path("2.57.1", dpctl=True), **OFF)
     seats = answers["rows"]["stock"]

@@ -16,6 +16,8 @@ def wanted() -> bool:
 
 def platform() -> str | None:
     """The class vLLM is to use, or None to let it choose."""
+    if enabled():
+        return "simxpu.vllm_card.CardPlatform"
     return "vllm.platforms.cpu.CpuPlatform" if wanted() else None
 
 
