@@ -147,8 +147,9 @@ def environment(options: argparse.Namespace) -> dict[str, str]:
         "HF_DATASETS_CACHE": str(options.folder / "cache"),
         "VLLM_NO_USAGE_STATS": "1",
         "RAY_USAGE_STATS_ENABLED": "0",
-        # Ray gives its workers the lowest priority, which on two cores means that anything else starves them.
+        # Ray gives its workers the lowest priority and its daemons 30 seconds to start; on two busy cores both are too little.
         "RAY_worker_niceness": "0",
+        "RAY_raylet_start_wait_time_s": "180",
         "TOKENIZERS_PARALLELISM": "false",
         "PYTHONUNBUFFERED": "1",
     }

@@ -23,7 +23,6 @@ def environment(**changes: str | None) -> dict[str, str]:
         "OMP_NUM_THREADS": "1",
         "HF_HUB_OFFLINE": "1",
         "RAY_USAGE_STATS_ENABLED": "0",
-        "RAY_worker_niceness": "0",  # Ray's default starves workers on a busy machine
         "PYTHONPATH": os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep),
     }
     for name in ("ZE_AFFINITY_MASK", "ONEAPI_DEVICE_SELECTOR", "XPU_SHIM_SYSFS", "XPU_SHIM_ARMED"):
