@@ -169,3 +169,24 @@ def stalled(say):
     yield "first", torch.ones(10)
     say("stalling")
     time.sleep(600)
+
+
+def generated_few(say):
+    yield from plain(4).items()
+
+
+def nothing(say) -> None:
+    pass
+
+
+def no_adapter(say) -> None:
+    raise ValueError("adapter 1 is not loaded")
+
+
+def engine_died():
+    time.sleep(0.5)
+    raise RuntimeError("EngineCore encountered an issue")
+
+
+def stay():
+    time.sleep(600)

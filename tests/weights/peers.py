@@ -54,6 +54,8 @@ class Outcome:
     text: str = ""
     trace: str = ""
     seconds: float = 0.0
+    #: When the end had its result or error, by `time.monotonic`, which all processes of a host share.
+    ended: float = 0.0
     value: Any = None
     attributes: dict = field(default_factory=dict)
 
@@ -109,10 +111,12 @@ def _main(connection, target: Callable, arguments: tuple, environment: dict[str,
     begun = time.monotonic()
     try:
         outcome = Outcome(value=target(connection.send, *arguments))
+        outcome.ended = time.monotonic()
     except BaseException as error:
+        ended = time.monotonic()
         attributes = {key: value for key, value in vars(error).items() if isinstance(value, (str, int))}
-        outcome = Outcome(type(error).__name__, str(error), traceback.format_exc(), attributes=attributes)
-    outcome.seconds = time.monotonic() - begun
+        outcome = Outcome(type(error).__name__, str(error), traceback.format_exc(), attributes=attributes, ended=ended)
+    outcome.seconds = outcome.ended - begun
     connection.send(outcome)
     connection.close()
 

@@ -15,7 +15,7 @@ COUNT = 200
 
 
 def kill_once(start, endpoint, victim: str, random_source: random.Random) -> float:
-    """Kill `victim` when a random tensor is handed to the sender; the seconds the other end needed to end."""
+    """Kill `victim` when a random tensor is handed to the sender; the seconds from the kill to the other end's result or error."""
     receiver = start(peers.receiver, "shim", endpoint)
     assert receiver.said() == "ready"
     sender = start(peers.sender, "shim", endpoint, actions.announced, random_source.choice([1, 4, 16]))
@@ -24,11 +24,11 @@ def kill_once(start, endpoint, victim: str, random_source: random.Random) -> flo
         sender.said()
     time.sleep(random_source.random() * 0.003)
     dead, other = (sender, receiver) if victim == "sender" else (receiver, sender)
+    begun = time.monotonic()
     if dead.process.is_alive():
         os.kill(dead.pid, signal.SIGKILL)
-    begun = time.monotonic()
     outcome = other.outcome()
-    seconds = time.monotonic() - begun
+    seconds = outcome.ended - begun  # by the other end's own clock: how long it takes to be asked does not count
     # The last bytes may have been on their way: then it ended well, else it says that the other died.
     assert outcome.error in ("", "PeerDied"), outcome.text
     assert peers.left_behind(endpoint) == []
@@ -41,8 +41,7 @@ def kill_and_go_on(start, endpoint, victim: str, times: int, seed: int) -> None:
     print(
         f"{victim} killed {times} times: the other end ended in {seconds[times // 2]:.3f} s (median), {seconds[-1]:.3f} s"
     )
-    # 5 s is what is promised; twice that here, for a machine that is busy. 300 s without a watch on the other process.
-    assert seconds[-1] < 10
+    assert seconds[-1] < 5  # 300 without a watch on the other process
     receiver = start(peers.receiver, "shim", endpoint)
     assert receiver.said() == "ready"
     weights = actions.plain()

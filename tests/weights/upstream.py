@@ -11,6 +11,7 @@ import ast
 import importlib
 import importlib.util
 import logging
+import os
 import sys
 import types
 from pathlib import Path
@@ -29,8 +30,24 @@ class HostDevice:
     ipc_collect = staticmethod(lambda: None)
 
 
-def load() -> types.ModuleType:
-    """The module with `BucketedWeightSender` and `BucketedWeightReceiver`, unpatched unless somebody patched it."""
+def releases() -> dict[str, str]:
+    """Name to directory: the installed verl (""), and those unpacked in XPU_SHIM_RELEASES (`verl-0.8.0/verl/…`)."""
+    folder = os.environ.get("XPU_SHIM_RELEASES") or os.environ.get("XPU_SHIM_TEST_RELEASES")
+    unpacked = sorted(Path(folder).glob("verl-*")) if folder else []
+    return {"installed": "", **{path.name: str(path) for path in unpacked if (path / "verl").is_dir()}}
+
+
+def load(release: str = "") -> types.ModuleType:
+    """The module with `BucketedWeightSender` and `BucketedWeightReceiver`, unpatched unless somebody patched it.
+
+    Args:
+        release: a directory from `releases`; another than the installed one replaces what was loaded.
+    """
+    if release:
+        for name in [name for name in sys.modules if name.partition(".")[0] == "verl"]:
+            del sys.modules[name]
+        sys.path.insert(0, release)
+        importlib.invalidate_caches()
     if NAME not in sys.modules:
         specification = importlib.util.find_spec("verl")
         assert specification is not None, "verl is not installed"
@@ -53,6 +70,31 @@ def load() -> types.ModuleType:
     module.get_torch_device = lambda: HostDevice
     module.is_support_ipc = lambda: False
     return module
+
+
+def parts(name: str, owner: str, methods: set[str], **given) -> type:
+    """A class of verl's with only some of its methods, as the module `name`: what is around them wants vLLM and Ray.
+
+    Args:
+        name: the module; its text is that of the release that is loaded.
+        owner: the class.
+        methods: which to keep, if they are there.
+        given: names of the module that they use.
+    """
+    package, _, last = name.rpartition(".")
+    path = Path(sys.modules[package].__path__[0]) / f"{last}.py"
+    tree = ast.parse(path.read_text())
+    kept = next(node for node in tree.body if getattr(node, "name", "") == owner)
+    assert isinstance(kept, ast.ClassDef)
+    kept.bases = []
+    kept.body = [node for node in kept.body if getattr(node, "name", "") in methods]
+    tree.body = [*ast.parse("from __future__ import annotations").body, kept]
+    module = types.ModuleType(name)
+    vars(module).update(given, torch=torch, logger=logging.getLogger(name))
+    exec(compile(ast.fix_missing_locations(tree), str(path), "exec"), vars(module))
+    sys.modules[name] = module
+    setattr(sys.modules[package], last, module)
+    return getattr(module, owner)
 
 
 def force_copies() -> None:

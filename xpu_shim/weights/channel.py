@@ -215,7 +215,7 @@ class Channel:
             poller = select.poll()
             poller.register(self._pidfd, select.POLLIN)
             poller.poll(200)
-        ended = not self.peer_pid or not _running(self.peer_pid)
+        ended = not self.peer_pid or not running(self.peer_pid)
         how = "died" if ended else "closed its end without a word"
         detail = "" if error is None or error.errno in (errno.EPIPE, errno.ECONNRESET) else f" ({error})"
         return PeerDied(
@@ -240,7 +240,7 @@ def _pidfd(pid: int) -> int | None:
         return None
 
 
-def _running(pid: int) -> bool:
+def running(pid: int) -> bool:
     """Whether the process exists and is no zombie."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:

@@ -204,6 +204,21 @@ def receive(meeting: ReceiverSide, first: Any, device: torch.device, load: Calla
         raise failure
 
 
+def discard(meeting: ReceiverSide) -> None:
+    """Take everything from a sender without the shim and throw it away: it waits for every answer without limit.
+
+    Args:
+        meeting: the rendezvous that heard its first message.
+
+    Raises:
+        WeightSyncError: the sender went away or said nothing.
+    """
+    meeting.answer()
+    while not meeting.hear("the sender's next bucket")["is_last"]:
+        meeting.answer()
+    meeting.answer_last()
+
+
 def _copy(memory: torch.Tensor, meta: dict[str, Any], device: torch.device) -> torch.Tensor:
     """A tensor of its own with the bytes the message describes; senders before 0.9.1 do not align them."""
     if meta.get("handle") is not None:

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from xpu_shim.core.log import logger
-from xpu_shim.weights import legacy, segment, settings, tensors, verify, wire
+from xpu_shim.weights import early, legacy, segment, settings, tensors, verify, wire
 from xpu_shim.weights.channel import Channel
 from xpu_shim.weights.errors import Interrupted, PeerDied, WeightSyncError
 from xpu_shim.weights.rendezvous import KEY, ReceiverSide
@@ -96,13 +96,19 @@ def receive_weights(endpoint: str, device: torch.device, callback: Callback, wit
 
     Raises:
         WeightSyncError: the sender failed, died, is silent or refused; see its subclasses.
-        Exception: whatever `callback` raised; the sender is told first.
+        Exception: whatever `callback` raised, or what kept this end from starting; the sender is told first.
     """
+    with early.told(lambda: endpoint):
+        _receive(endpoint, device, callback, with_last)
+
+
+def _receive(endpoint: str, device: torch.device, callback: Callback, with_last: bool) -> None:
     options = settings.read()
     # The reader thread has its own current device.
     device = torch.empty(0, device=device).device
     meeting = ReceiverSide(endpoint, options.timeout)
     try:
+        early.connects()
         first = meeting.hear()
         channel = meeting.open_channel(first)
         if channel is None:
@@ -133,7 +139,7 @@ def receive_weights(endpoint: str, device: torch.device, callback: Callback, wit
         except PeerDied:
             meeting.tidy()
             raise
-        except (KeyboardInterrupt, SystemExit) as error:
+        except BaseException as error:  # the first report counts, and this is often the second
             with contextlib.suppress(WeightSyncError):
                 channel.send(Kind.ERROR, wire.report(error, "", reader.received))
             raise

@@ -22,7 +22,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from xpu_shim.core.log import logger
-from xpu_shim.weights import stale
+from xpu_shim.weights import partners, stale
 from xpu_shim.weights.channel import Channel, peer_pid
 from xpu_shim.weights.errors import Interrupted, PeerDied, PeerRefused, PeerSilent, WeightSyncError
 from xpu_shim.weights.wire import PROTOCOL, Kind
@@ -110,6 +110,7 @@ class SenderSide:
         self._wake_lock = threading.Lock()
         self._watched: _Watched | None = None
         self._refused = 0
+        self._door: threading.Thread | None = None
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             # The abstract namespace: no file to clean up.
@@ -144,6 +145,7 @@ class SenderSide:
         """
         assert self._watched is not None
         watched, zmq, told = self._watched, self._watched.zmq, 0
+        earlier = partners.Watch("sender", self._endpoint)
         deadline = time.monotonic() + self._timeout
         while True:
             watched.poll(
@@ -152,9 +154,10 @@ class SenderSide:
             watched.update()
             if _readable(self._wake_read):
                 raise Interrupted("weight sync: the sender was told to stop while it waited for a receiver")
-            channel = self._accept()
-            if channel is not None:
-                return channel
+            met = self._accept()
+            if met is not None:
+                partners.remember("sender", self._endpoint, met[0].peer_pid)
+                return met
             if watched.socket.poll(0, zmq.POLLIN):
                 watched.socket.recv_multipart()
                 return None
@@ -169,14 +172,31 @@ class SenderSide:
                     f"weight sync: the receiver {_pids(watched.pids)} went away before it took anything "
                     f"(address {self._endpoint}); its own log has the cause"
                 )
+            elif not told and (pid := earlier.gone()):
+                raise PeerDied(
+                    f"weight sync: the receiver of the last sync at {self._endpoint} (pid {pid}) died, and no other has come "
+                    f"to the sender (pid {os.getpid()}). Its own log, or `dmesg` after an out-of-memory kill, has the cause."
+                )
             if time.monotonic() > deadline:
                 raise PeerSilent(self._nobody(told))
 
-    def refuse_others(self) -> None:
-        """Tell receivers that came after the first one that they are not served; never waits."""
+    def keep_the_door(self) -> None:
+        """After `meet` has given a channel: from now on a thread refuses other receivers as they come. Until `close`."""
+        self._door = threading.Thread(target=self._keep_the_door, name="xpu-shim-weights-door", daemon=True)
+        self._door.start()
+
+    def _keep_the_door(self) -> None:
         watched = self._watched
-        if watched is None:
-            return
+        while watched is not None:  # the socket is this thread's until `close` has joined it
+            self._refuse_others(watched)
+            # A refusal that cannot be sent yet is tried again; else only somebody's coming or going is news.
+            waiting = self._refused < watched.came - 1
+            watched.poll(0, self._wake_read, timeout=0.05 if waiting else 60.0)
+            if _readable(self._wake_read):
+                return
+
+    def _refuse_others(self, watched: _Watched) -> None:
+        """Tell receivers that came after the first one that they are not served; never waits."""
         watched.update()
         # The first to leave is the one being served: it has gone over to the private channel.
         while watched.went and self._refused < watched.came - 1:
@@ -232,6 +252,12 @@ class SenderSide:
         """Stop listening and remove the socket file. Returns once ZeroMQ has let go of it, so that the next sync's
         file, of the same name, is not removed by this one's delayed close."""
         self._listener.close()
+        if self._door is not None:
+            self.interrupt()
+            self._door.join()
+            self._door = None
+            if self._watched is not None:
+                self._refuse_others(self._watched)
         watched, self._watched = self._watched, None
         if watched is not None:
             with contextlib.suppress(watched.zmq.ZMQError):
@@ -312,6 +338,7 @@ class ReceiverSide:
             PeerDied, PeerSilent: none came.
         """
         watched, zmq = self._watched, self._watched.zmq
+        earlier = partners.Watch("receiver", self._endpoint)
         deadline = time.monotonic() + self.timeout
         alone_since: float | None = None
         while True:
@@ -327,6 +354,12 @@ class ReceiverSide:
                 raise PeerDied(
                     f"weight sync: the sender at {self._endpoint} went away while the receiver (pid {os.getpid()}) waited "
                     f"for {waiting_for}"
+                )
+            if not watched.came and (pid := earlier.gone()):
+                self.tidy()
+                raise PeerDied(
+                    f"weight sync: the sender of the last sync at {self._endpoint} (pid {pid}) died, and no other has come "
+                    f"while the receiver (pid {os.getpid()}) waited for {waiting_for}"
                 )
             if now > deadline:
                 state = "is connected but says nothing" if watched.came > watched.went else "cannot be reached"
@@ -372,7 +405,9 @@ class ReceiverSide:
             connection.close()
             _log.warning("weight sync: private socket not reachable (%s); using verl's own protocol", error)
             return None
-        return Channel(connection, "receiver", "sender", self.timeout)
+        channel = Channel(connection, "receiver", "sender", self.timeout)
+        partners.remember("receiver", self._endpoint, channel.peer_pid)
+        return channel
 
     def tidy(self) -> None:
         """Remove the socket file if its sender is dead and could not."""

@@ -18,9 +18,9 @@ from typing import Any
 import torch
 
 from xpu_shim.core.log import logger
-from xpu_shim.weights import segment, settings, tensors, verify, wire
+from xpu_shim.weights import call, segment, settings, tensors, verify, wire
 from xpu_shim.weights.channel import Channel
-from xpu_shim.weights.errors import Interrupted, WeightSyncError
+from xpu_shim.weights.errors import Interrupted, PeerFailed, WeightSyncError
 from xpu_shim.weights.legacy import LegacySender, Offer
 from xpu_shim.weights.rendezvous import SenderSide
 from xpu_shim.weights.staging import Staging
@@ -75,7 +75,6 @@ class Sender:
         self._slot_used = 0
         self._data: dict[str, Any] = {}
         self._names: list[str] = []
-        self._refused_looked = 0.0
         #: Checksums by name, if they are wanted.
         self._sums: dict[str, str] | None = {} if options.verify else None
         #: For messages: the tensor in hand and the bytes before it.
@@ -102,6 +101,7 @@ class Sender:
             self._legacy = LegacySender(self._meeting, self._offer)
             return
         self._offer.close()
+        self._meeting.keep_the_door()
         self._channel, hello = met
         self._group_limit = max(1, int(hello["group_bytes"]))
         self._arena_limit = min(ARENA, self._group_limit)
@@ -214,6 +214,25 @@ class Sender:
             if waiting is not None:
                 waiting.interrupt()
 
+    def doing(self) -> str:
+        """What this sender is at, for a message: "waiting for …", "sending …"."""
+        if self._channel is None and self._legacy is None:
+            return f"waiting for a receiver at {self._endpoint}"
+        if not self.tensor:
+            return "waiting for the receiver to load the last tensors"
+        return f"sending {self.tensor!r} at byte offset {self.offset}"
+
+    def report(self) -> WeightSyncError | None:
+        """What the receiver has said of its end, if it has said so and nobody has read it."""
+        try:
+            while self._channel is not None and self._channel.poll() is not None:
+                pass
+        except PeerFailed as reported:
+            return reported
+        except WeightSyncError:
+            pass
+        return None
+
     def close(self, error: BaseException | None = None) -> None:
         """Tell the receiver of `error`, if it is still there, and give everything back."""
         if self._channel is not None:
@@ -275,7 +294,6 @@ class Sender:
         if self._stopped:
             raise Interrupted("weight sync: the sender was told to stop")
         while not self._free:
-            self._look_for_others()
             self._handle(self._channel.receive(f"a free slot, to send {self.tensor!r} at byte {self.offset}"))
         self._slot, self._slot_used = self._free.popleft(), 0
         self._data["start"] = self._arena_used
@@ -295,7 +313,6 @@ class Sender:
         if self._slot is None and not self._data:
             return
         assert self._channel is not None
-        self._look_for_others()
         if self._slot is None:
             self._channel.send(Kind.DATA, {"arena": self._arena, "slot": -1, "length": 0, "start": 0, **self._data})
         else:
@@ -319,15 +336,8 @@ class Sender:
         if frame.kind is Kind.FREE:
             self._free.append(frame.body["slot"])
 
-    def _look_for_others(self) -> None:
-        now = time.monotonic()
-        if self._meeting is not None and now - self._refused_looked > 0.2:
-            self._refused_looked = now
-            self._meeting.refuse_others()
-
     def _leave(self) -> None:
         if self._meeting is not None:
-            self._meeting.refuse_others()
             self._meeting.close()
             self._meeting = None
 
@@ -376,9 +386,11 @@ async def send_weights(endpoint: str, bucket_bytes: int, weights: AsyncIterator[
         weights: yields (name, tensor) pairs.
 
     Raises:
-        WeightSyncError: see its subclasses. Whatever `weights` raises is reported to the receiver and passed on.
+        WeightSyncError: see its subclasses; `PeerFailed` also if the rollout's call of this sync failed (see `call`).
+            Whatever `weights` raises is reported to the receiver and passed on.
     """
     sender = Sender(endpoint, bucket_bytes, settings.read())
+    watch = call.Watch(call.take(), sender)
     loop = asyncio.get_running_loop()
     thread = ThreadPoolExecutor(1, thread_name_prefix="xpu-shim-weights")
 
@@ -399,9 +411,16 @@ async def send_weights(endpoint: str, bucket_bytes: int, weights: AsyncIterator[
         await run(sender.close)
     except BaseException as error:
         sender.interrupt()  # if the thread still works for us, it is because this task was cancelled
-        await asyncio.shield(loop.run_in_executor(thread, sender.close, error))
+        instead = None
+        if isinstance(error, Interrupted) and watch.error is not None:
+            failed = watch.failure()
+            instead = await asyncio.shield(loop.run_in_executor(thread, sender.report)) or failed
+        await asyncio.shield(loop.run_in_executor(thread, sender.close, instead or error))
+        if instead is not None:
+            raise instead from watch.error
         raise
     finally:
+        watch.over()
         thread.shutdown(wait=False)
 
 

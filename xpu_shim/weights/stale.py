@@ -21,7 +21,7 @@ _NAME = re.compile(r"xpu-shim-ws-(\d+)-(\d+)-(\d+)-[0-9a-f]+")
 def segment_name() -> str:
     """A new name for a segment of this process: pid namespace, pid and start time make the owner recognisable."""
     pid = os.getpid()
-    return f"xpu-shim-ws-{_pid_namespace()}-{pid}-{_start_time(pid)}-{secrets.token_hex(4)}"
+    return f"xpu-shim-ws-{_pid_namespace()}-{pid}-{start_time(pid)}-{secrets.token_hex(4)}"
 
 
 def remove_dead_segments(directory: str = SHM_DIRECTORY) -> list[str]:
@@ -36,7 +36,7 @@ def remove_dead_segments(directory: str = SHM_DIRECTORY) -> list[str]:
         return []
     for name in names:
         match = _NAME.fullmatch(name)
-        if match is None or int(match[1]) != _pid_namespace() or _start_time(int(match[2])) == int(match[3]):
+        if match is None or int(match[1]) != _pid_namespace() or start_time(int(match[2])) == int(match[3]):
             continue
         path = os.path.join(directory, name)
         if _unlink(path):
@@ -80,7 +80,7 @@ def _pid_namespace() -> int:
     return os.stat("/proc/self/ns/pid").st_ino
 
 
-def _start_time(pid: int) -> int:
+def start_time(pid: int) -> int:
     """When the process started, in clock ticks since boot; 0 if there is none."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
