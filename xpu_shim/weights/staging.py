@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from xpu_shim.core.log import logger
+from xpu_shim.weights import tensors
 
 _log = logger("xpu_shim.weights")
 
@@ -35,7 +36,7 @@ class Staging:
     def to_host(self, source: torch.Tensor, destination: torch.Tensor) -> None:
         """Copy flat uint8 from the device to host memory, in the order of the current stream; done on return."""
         if self._pinned is None or source.device.type == "cpu" or source.numel() < CHUNK // 4:
-            destination.copy_(source)
+            tensors.copy(source, destination)
             return
         waiting: tuple[Any, torch.Tensor, torch.Tensor] | None = None
         for index, start in enumerate(range(0, source.numel(), CHUNK)):
@@ -52,7 +53,7 @@ class Staging:
     def to_device(self, source: torch.Tensor, destination: torch.Tensor) -> None:
         """Copy flat uint8 from host memory to the device; done on return, `source` may be overwritten."""
         if self._pinned is None or destination.device.type == "cpu" or source.numel() < CHUNK // 4:
-            destination.copy_(source)
+            tensors.copy(source, destination)
             return
         busy: list[Any] = [None, None]
         for index, start in enumerate(range(0, source.numel(), CHUNK)):
@@ -60,7 +61,7 @@ class Staging:
             if busy[index % 2] is not None:
                 busy[index % 2].synchronize()
             buffer = self._pinned[index % 2][: part.numel()]
-            buffer.copy_(part)
+            tensors.copy(part, buffer)
             destination[start : start + part.numel()].copy_(buffer, non_blocking=True)
             busy[index % 2] = self._event()
         for event in busy:
@@ -77,7 +78,7 @@ class Staging:
 def _finish(waiting: tuple[Any, torch.Tensor, torch.Tensor]) -> None:
     event, destination, buffer = waiting
     event.synchronize()
-    destination.copy_(buffer)
+    tensors.copy(buffer, destination)
 
 
 def _pinned_buffers(device: torch.device, pinned: str) -> list[torch.Tensor] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Iterator
 
 import torch
@@ -10,6 +11,9 @@ from xpu_shim.weights.errors import UnsendableTensor
 
 #: Alignment of every tensor in the stream, in bytes; enough for any dtype and for vector loads.
 ALIGNMENT = 64
+
+#: From this size in bytes on, finding the addresses for `memmove` is worth it.
+_LARGE = 64 << 10
 
 _SAME_SIZE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
@@ -100,9 +104,30 @@ def _strided(tensor: torch.Tensor, room: Iterator[int]) -> Iterator[torch.Tensor
 def write(part: torch.Tensor, destination: torch.Tensor) -> None:
     """Copy a part from `pieces` to the front of `destination`, flat uint8 memory of the host."""
     target = destination[: part.nbytes]
+    if part.dtype is torch.uint8 and part.dim() == 1:
+        copy(part, target)
+        return
     if part.dtype is not torch.uint8:
         target = target.view(part.dtype)
     target.view(part.shape).copy_(part)
+
+
+def copy(source: torch.Tensor, destination: torch.Tensor) -> None:
+    """Copy flat uint8 memory to flat uint8 memory of the same length, on the host or a device; they must not overlap.
+
+    In one thread the C library's copy is faster than torch's, by a fifth out of the processor's cache and by more within
+    it; with several threads torch shares the work among them.
+    """
+    if (
+        source.numel() >= _LARGE
+        and source.device.type == destination.device.type == "cpu"
+        and torch.get_num_threads() == 1
+        and source.is_contiguous()
+        and destination.is_contiguous()
+    ):
+        ctypes.memmove(destination.data_ptr(), source.data_ptr(), source.numel())  # releases the GIL
+    else:
+        destination.copy_(source)
 
 
 def view(memory: torch.Tensor, start: int, dtype: torch.dtype, shape: list[int]) -> torch.Tensor:
