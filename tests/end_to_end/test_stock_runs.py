@@ -267,13 +267,14 @@ def run_on_cpu(folder: Path, steps: int, *overrides: str) -> list[dict]:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=1400,
+        timeout=1600,
     )
     assert result.returncode == 0, result.stdout[-5000:]
     return [step for line in result.stdout.splitlines() if (step := demo.read_step(line))]
 
 
 @pytest.mark.exhaustive
+@pytest.mark.timeout(3200)
 def test_the_reward_rises_as_on_the_cpu(tmp_path):
     """Learning, not only plumbing: from a random model's reward to mostly right answers, here and on plain CPU.
 

@@ -151,3 +151,23 @@ def test_on_a_machine_without_intel_devices_nothing_changes(tmp_path, version):
     assert without["environ"].pop("XPU_SHIM") == "0"
     assert with_shim == without
     assert with_shim["ours"] == []
+
+
+#: transformers asks whether there is an XPU while it is imported, as do accelerate and others.
+ASKS_EARLY = """
+import json, os, verl, transformers.integrations.sdpa_attention, torch
+used = os.path.exists(os.environ["SIMXPU_TRIPWIRE"])
+available = torch.xpu.is_available()
+print(json.dumps([available, used or os.path.exists(os.environ["SIMXPU_TRIPWIRE"]), torch.xpu.device_count()]))
+"""
+
+
+@pytest.mark.parametrize(("shim", "used"), [("1", False), ("0", True)])
+def test_who_asks_for_an_xpu_does_not_open_it(shim, used, tmp_path):
+    found = answer(ASKS_EARLY, XPU_SHIM=shim, SIMXPU_TRIPWIRE=str(tmp_path / "first_use"), ZE_AFFINITY_MASK="1,3")
+    assert found == [True, used, 2]
+
+
+def test_where_no_card_is_left_torch_answers(tmp_path):
+    late_mask = ASKS_EARLY.replace("available = ", 'os.environ["ZE_AFFINITY_MASK"] = "9"; available = ')
+    assert answer(late_mask, SIMXPU_TRIPWIRE=str(tmp_path / "first_use")) == [False, True, 0]
