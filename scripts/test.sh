@@ -66,6 +66,10 @@ run() {
   # Whole runs of verl are slow without exception, and asked for by name or with --all.
   if [ "$all" -eq 1 ] || [ "$1" = end_to_end ]; then marker=(-m "not exhaustive"); fi
   if [ "$exhaustive" -eq 1 ]; then marker=(); fi
+  # Most of these tests start one process after another: two modules at a time keep two cores busy.
+  case "$1" in
+    unit | contract | profiling | doctor) marker+=(-n 2 --dist loadscope) ;;
+  esac
   case "$1" in
     lint)
       "$PYTHON" -m ruff check . && "$PYTHON" -m ruff format --check . &&
