@@ -22,10 +22,11 @@ ROLLOUT = "verl.workers.rollout.vllm_rollout"
 ADAPTER = types.SimpleNamespace(
     server_handle=None, rollout_rank=0, replica_rank=1, node_rank=0, use_shm=True, _has_server=True
 )
+CONFIG = types.SimpleNamespace(checkpoint_engine=types.SimpleNamespace(update_weights_bucket_megabytes=1))
 
 
-def load(way: str, release: str, *patches: str):
-    """verl's transfer, and with "shim" the patches; those on other modules than the transfer's need `parts` first."""
+def load(way: str, *patches: str):
+    """With "shim", apply the patches; those on other modules than the transfer's need `upstream.parts` first."""
     if way == "shim":
         from xpu_shim.core.apply import apply_patch
 
@@ -48,7 +49,7 @@ def worker(say, way: str, endpoint: str, release: str, prepare: Callable, syncs:
         is_fp8_model=lambda config: False,
         is_quantized_model=lambda config: False,
     )
-    load(way, release, "receiver", "worker")
+    load(way, "receiver", "worker")
 
     class Worker(extension):
         device = torch.device("cpu")
@@ -94,7 +95,7 @@ def trainer(say, way: str, endpoint: str, release: str, call: Callable[[], Any],
         BucketedWeightSender=sender,
         time=time,
     )
-    load(way, release, "sender", "call")
+    load(way, "sender", "call")
     pool = ThreadPoolExecutor(1)
 
     def remote(method, **_):
@@ -107,6 +108,6 @@ def trainer(say, way: str, endpoint: str, release: str, call: Callable[[], Any],
         vars(ADAPTER),
         zmq_handle=endpoint,
         server_handle=types.SimpleNamespace(collective_rpc=types.SimpleNamespace(remote=remote)),
-        config=types.SimpleNamespace(checkpoint_engine=types.SimpleNamespace(update_weights_bucket_megabytes=1)),
+        config=CONFIG,
     )
     asyncio.run(this.update_weights((weights or actions.generated_few)(say)))
