@@ -68,7 +68,8 @@ def applied(folder: Path, algorithm: str) -> dict[str, set[str]]:
     ("algorithm", "strategy"),
     [("grpo", "fsdp2"), ("ppo", "fsdp"), pytest.param("ppo", "fsdp2", marks=pytest.mark.exhaustive)],
 )
-def test_reinforcement_learning(algorithm, strategy, tmp_path):
+def test_reinforcement_learning(algorithm, strategy, tmp_path, monkeypatch):
+    monkeypatch.setenv("SIMXPU_TRIPWIRE", str(tmp_path / "first_use"))
     result, _, steps = run(tmp_path, "--algorithm", algorithm, "--strategy", strategy, "--steps", "2")
     assert result.returncode == 0, result.stderr[-3000:]
     assert [step["step"] for step in steps] == [1, 2]
@@ -78,6 +79,11 @@ def test_reinforcement_learning(algorithm, strategy, tmp_path):
     assert "rollout" not in patches["torch.process_group_reductions"]
     assert {"worker", "rollout"} <= patches["verl.weight_sync_sender"] | patches["verl.weight_sync_receiver"]
     assert "rollout" in patches["vllm.memory_snapshot"] & patches["vllm.request_memory"]
+    # Of some thirty processes only those that compute on a card opened one: ranks when pinned, engines behind their mask.
+    uses = [json.loads(line) for line in (tmp_path / "first_use").read_text().splitlines()]
+    ranks = [use for use in uses if any("devices/pinning.py" in frame for frame in use["stack"])]
+    engines = [use["mask"] for use in uses if any("init_device" in frame for frame in use["stack"])]
+    assert (len(uses), len(ranks), sorted(engines)) == (4, 2, ["0", "1"])
     assert "trainer and rollout weights equal: yes" in result.stderr
     assert len(syncs(tmp_path, algorithm)) == len(set(syncs(tmp_path, algorithm))) == 3  # before the first step too
     assert left_behind(tmp_path) == []
