@@ -5,8 +5,10 @@
 Two processes on one host. The receiver copies every tensor out of the shared memory and then loads it (copies it into a
 parameter): with verl that is the `.to(device)` forced to be a copy plus the load, with the shim the reader's copy plus the
 load. All memory of the model is touched before. One row per way and bucket size; "first" is the first sync of a pair of
-processes, "later" the median of the others. The memcpy rows are the limit: one copy of the same bytes in one thread, and
-the three copies of a sync (in, out, load) one after the other. What a real device adds is not measured here.
+processes, "later" the median of the others. "CPU s" is the processor time both processes spend on a later sync: on a busy
+machine it says more than the clock, and half of it is the limit on two cores. The memcpy rows are the limit of memory: one
+copy of the same bytes in one thread, and the three copies of a sync (in, out, load) one after the other. What a real device
+adds is not measured here.
 """
 
 from __future__ import annotations
@@ -57,8 +59,10 @@ def receive(way: str, endpoint: str, mib: int, syncs: int, connection) -> None:
     connection.send("ready")
     for number in range(syncs):
         connection.recv()
+        begun = time.process_time()
         module.BucketedWeightReceiver(endpoint, torch.device("cpu"), use_shm=True).receive_weights(load)
-        connection.send(all(bool((p == number + 1).all()) for p in parameters.values()))
+        spent = time.process_time() - begun
+        connection.send((all(bool((p == number + 1).all()) for p in parameters.values()), spent))
 
 
 def send(way: str, endpoint: str, mib: int, syncs: int, bucket: int, peer, result) -> None:
@@ -69,16 +73,19 @@ def send(way: str, endpoint: str, mib: int, syncs: int, bucket: int, peer, resul
         for tensor in weights.values():
             tensor.fill_(number + 1)
         peer.send("go")
-        begun = time.perf_counter()
+        begun, spent = time.perf_counter(), time.process_time()
         asyncio.run(
             module.BucketedWeightSender(endpoint, bucket, use_shm=True).async_send_weights(iter(weights.items()))
         )
-        seconds.append(time.perf_counter() - begun)
-        assert peer.recv(), "the weights did not arrive"
+        elapsed, spent = time.perf_counter() - begun, time.process_time() - spent
+        arrived, theirs = peer.recv()
+        assert arrived, "the weights did not arrive"
+        seconds.append((elapsed, spent + theirs))
     result.send(seconds)
 
 
-def measure(way: str, mib: int, syncs: int, bucket: int) -> list[float]:
+def measure(way: str, mib: int, syncs: int, bucket: int) -> list[tuple[float, float]]:
+    """Of each sync: seconds, and seconds of processor time of both ends."""
     context = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory(prefix="ws") as directory:
         endpoint = f"ipc://{directory}/s.sock"
@@ -121,21 +128,25 @@ def main() -> None:
     arguments = parser.parse_args()
     gib = arguments.mib / 1024
     print(f"{arguments.mib} MiB of bfloat16 in tensors of {TENSOR >> 20} MiB, GiB/s (higher is better)")
-    print(f"{'':24}{'first':>8}{'later':>8}{'first/verl':>12}{'later/verl':>12}")
+    print(f"{'':24}{'first':>8}{'later':>8}{'first/verl':>12}{'later/verl':>12}{'CPU s':>8}")
     for copies in (1, 3):
         seconds = memcpy(arguments.mib, copies)
         print(f"{f'memcpy x{copies}':24}{'':8}{gib / seconds:8.2f}")
     for bucket in arguments.buckets:
-        rows: dict[str, list[list[float]]] = {"verl": [], "xpu-shim": []}
+        rows: dict[str, list[list[tuple[float, float]]]] = {"verl": [], "xpu-shim": []}
         for _ in range(arguments.rounds):
             for way, runs in rows.items():
                 runs.append(measure(way, arguments.mib, arguments.syncs, bucket))
-        first = {way: statistics.median(run[0] for run in runs) for way, runs in rows.items()}
-        later = {way: statistics.median(s for run in runs for s in run[1:]) for way, runs in rows.items()}
+        first = {way: statistics.median(run[0][0] for run in runs) for way, runs in rows.items()}
+        later = {way: statistics.median(s for run in runs for s, _ in run[1:]) for way, runs in rows.items()}
+        spent = {way: statistics.median(c for run in runs for _, c in run[1:]) for way, runs in rows.items()}
         for way in rows:
-            ratios = f"{first['verl'] / first[way]:12.1f}{later['verl'] / later[way]:12.1f}" if way != "verl" else ""
+            ratios = (
+                f"{first['verl'] / first[way]:12.1f}{later['verl'] / later[way]:12.1f}" if way != "verl" else 24 * " "
+            )
             print(
-                f"{f'{way}, {bucket} MB bucket':24}{gib / first[way]:8.2f}{gib / later[way]:8.2f}{ratios}", flush=True
+                f"{f'{way}, {bucket} MB bucket':24}{gib / first[way]:8.2f}{gib / later[way]:8.2f}{ratios}{spent[way]:8.2f}",
+                flush=True,
             )
 
 
