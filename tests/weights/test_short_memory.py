@@ -30,7 +30,7 @@ def test_a_short_dev_shm(endpoint, start, size, full, backend):
     assert (result.sender_exit, result.sender, result.receiver) == (0, "", "")
     assert result.equal
     told = "several times slower" if full else "KiB taken"
-    short = backend == "shm" and size == "16m"  # 32 MiB are wanted, and at most half of what is free is taken
+    short = backend == "shm" and size == "16m"  # 16 MiB are wanted, and at most half of what is free is taken
     assert result.log.count(told) == (1 if short else 0), result.log
 
 

@@ -23,6 +23,10 @@ from xpu_shim.weights.wire import Frame, Kind
 #: Longest sleep in one poll, in seconds; only a safety net, all events wake it.
 _TICK = 0.5
 
+#: Bytes read at once, and room for the descriptors that may come with them.
+_READ = 64 << 10
+_DESCRIPTORS = socket.CMSG_SPACE(4 * struct.calcsize("i"))
+
 
 class Channel:
     """One end. Receiving and sending may be done by different threads; each by one thread at a time.
@@ -56,11 +60,20 @@ class Channel:
         Raises:
             PeerDied, PeerSilent, Interrupted: the frame could not be sent.
         """
-        parts = deque([memoryview(wire.head(kind, body, len(payload) if payload is not None else 0))])
-        if payload is not None and len(payload):
-            parts.append(payload)
+        head = wire.head(kind, body, len(payload) if payload is not None else 0)
         waiting_for = f"the {self.peer} to take a {kind.name} frame"
         with self._sending:
+            sent = 0
+            if descriptor is None:  # as nearly always: one call
+                try:
+                    sent = self._socket.send(head)
+                except BlockingIOError:
+                    pass
+                except OSError as error:
+                    raise self._gone(waiting_for, error) from error
+                if sent == len(head) and payload is None:
+                    return
+            parts = deque(part for part in (memoryview(head)[sent:], payload) if part is not None and len(part))
             deadline = time.monotonic() + self.timeout
             while parts:
                 try:
@@ -146,18 +159,22 @@ class Channel:
         progress = False
         while not self._ended:
             try:
-                data, descriptors, _, _ = socket.recv_fds(self._socket, 1 << 20, 4, socket.MSG_CMSG_CLOEXEC)
+                data, ancillary, _, _ = self._socket.recvmsg(_READ, _DESCRIPTORS, socket.MSG_CMSG_CLOEXEC)
             except BlockingIOError:
                 break
             except OSError:
-                data, descriptors = b"", []
-            self._descriptors.extend(descriptors)
+                data, ancillary = b"", []
+            for level, kind, content in ancillary:
+                if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+                    size = struct.calcsize("i")
+                    whole = content[: len(content) // size * size]
+                    self._descriptors.extend(number for (number,) in struct.iter_unpack("i", whole))
             if not data:
                 self._ended = True
                 break
             self._buffer += data
             progress = True
-            if len(data) < 1 << 16:
+            if len(data) < _READ:
                 break
         return progress
 

@@ -35,7 +35,7 @@ _log = logger("xpu_shim.weights")
 GROUP = 256 << 20
 
 #: The same where tensors stay on the host: what is in the processor's cache when it arrives is better loaded at once.
-GROUP_ON_HOST = 32 << 20
+GROUP_ON_HOST = 16 << 20
 
 #: Host arenas between syncs, at most `GROUP_ON_HOST` twice, so that their pages are touched only once.
 _host_arenas: list[torch.Tensor] = []

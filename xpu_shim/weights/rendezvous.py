@@ -19,16 +19,16 @@ import select
 import socket
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import zmq
+from zmq.utils.monitor import recv_monitor_message
 
 from xpu_shim.core.log import logger
 from xpu_shim.weights import partners, stale
 from xpu_shim.weights.channel import Channel, peer_pid
 from xpu_shim.weights.errors import Interrupted, PeerDied, PeerRefused, PeerSilent, WeightSyncError
 from xpu_shim.weights.wire import PROTOCOL, Kind
-
-if TYPE_CHECKING:
-    import zmq
 
 _log = logger("xpu_shim.weights")
 
@@ -45,11 +45,6 @@ class _Watched:
     """A ZeroMQ socket with a monitor that counts peers coming and going."""
 
     def __init__(self, kind: int, linger: int = 0) -> None:
-        import zmq
-        from zmq.utils.monitor import recv_monitor_message
-
-        self._read = recv_monitor_message
-        self.zmq = zmq
         self.socket: zmq.Socket = zmq.Context.instance().socket(kind)
         self.socket.linger = linger  # type: ignore[assignment]
         events = zmq.EVENT_ACCEPTED | zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED | zmq.EVENT_CLOSED
@@ -62,27 +57,27 @@ class _Watched:
     def update(self) -> None:
         """Take in what the monitor has to say; never waits."""
         while self.monitor.poll(0):
-            event = self._read(self.monitor)
-            if event["event"] == self.zmq.EVENT_HANDSHAKE_SUCCEEDED:
+            event = recv_monitor_message(self.monitor)
+            if event["event"] == zmq.EVENT_HANDSHAKE_SUCCEEDED:
                 self.came += 1
-            elif event["event"] == self.zmq.EVENT_DISCONNECTED:
+            elif event["event"] == zmq.EVENT_DISCONNECTED:
                 self.went += 1
-            elif event["event"] == self.zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL:
+            elif event["event"] == zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL:
                 self.went -= 1  # somebody only looked whether we listen; its leaving is reported too, and it never came
-            elif event["event"] == self.zmq.EVENT_CLOSED:
+            elif event["event"] == zmq.EVENT_CLOSED:
                 self.listener_closed = True
-            elif event["event"] == self.zmq.EVENT_ACCEPTED:
+            elif event["event"] == zmq.EVENT_ACCEPTED:
                 with contextlib.suppress(OSError), socket.socket(fileno=os.dup(event["value"])) as connection:
                     self.pids.append(peer_pid(connection))
 
     def poll(self, flags: int, *others: Any, timeout: float = _TICK) -> list[Any]:
         """Wait for the socket (`flags`), the monitor or one of `others` to be readable; what is."""
-        poller = self.zmq.Poller()
+        poller = zmq.Poller()
         if flags:
             poller.register(self.socket, flags)
-        poller.register(self.monitor, self.zmq.POLLIN)
+        poller.register(self.monitor, zmq.POLLIN)
         for other in others:
-            poller.register(other, self.zmq.POLLIN)
+            poller.register(other, zmq.POLLIN)
         return [item for item, _ in poller.poll(int(timeout * 1000))]
 
     def close(self) -> None:
@@ -126,7 +121,8 @@ class SenderSide:
                     "bucket_bytes": bucket_bytes,
                 }
             }
-            self._watched = _Watched(_dealer())
+            # A dealer speaks with verl's REP sockets if each message is preceded by an empty part; it need not take turns.
+            self._watched = _Watched(zmq.DEALER)
             self._bind()
         except BaseException:
             self.close()
@@ -144,7 +140,7 @@ class SenderSide:
             Interrupted: `interrupt` was called.
         """
         assert self._watched is not None
-        watched, zmq, told = self._watched, self._watched.zmq, 0
+        watched, told = self._watched, 0
         earlier = partners.Watch("sender", self._endpoint)
         deadline = time.monotonic() + self._timeout
         while True:
@@ -206,8 +202,8 @@ class SenderSide:
                 KEY: {"refused": f"pid {os.getpid()} is already serving another receiver"},
             }
             try:
-                watched.socket.send_multipart([b"", pickle.dumps(refusal)], watched.zmq.NOBLOCK)
-            except watched.zmq.Again:
+                watched.socket.send_multipart([b"", pickle.dumps(refusal)], zmq.NOBLOCK)
+            except zmq.Again:
                 return
             _log.warning("weight sync: a second receiver at %s was refused", self._endpoint)
             self._refused += 1
@@ -225,7 +221,7 @@ class SenderSide:
             PeerDied, PeerSilent, Interrupted: no answer.
         """
         assert self._watched is not None
-        watched, zmq = self._watched, self._watched.zmq
+        watched = self._watched
         watched.socket.send_multipart([b"", pickle.dumps(message)], zmq.NOBLOCK)
         deadline = time.monotonic() + self._timeout
         while True:
@@ -260,7 +256,7 @@ class SenderSide:
                 self._refuse_others(self._watched)
         watched, self._watched = self._watched, None
         if watched is not None:
-            with contextlib.suppress(watched.zmq.ZMQError):
+            with contextlib.suppress(zmq.ZMQError):
                 watched.socket.unbind(self._endpoint)
                 limit = time.monotonic() + 2.0
                 while not watched.listener_closed and time.monotonic() < limit:
@@ -282,7 +278,7 @@ class SenderSide:
             stale.remove_dead_sockets(self._endpoint)
         try:
             self._watched.socket.bind(self._endpoint)
-        except self._watched.zmq.ZMQError as error:
+        except zmq.ZMQError as error:
             raise WeightSyncError(f"weight sync: cannot listen at {self._endpoint}: {error}") from error
 
     def _accept(self) -> tuple[Channel, dict[str, Any]] | None:
@@ -323,8 +319,6 @@ class ReceiverSide:
     """
 
     def __init__(self, endpoint: str, timeout: float) -> None:
-        import zmq
-
         self._endpoint, self.timeout = endpoint, timeout
         self._path = endpoint.removeprefix("ipc://") if endpoint.startswith("ipc://") else None
         self._watched = _Watched(zmq.REP)
@@ -337,7 +331,7 @@ class ReceiverSide:
         Raises:
             PeerDied, PeerSilent: none came.
         """
-        watched, zmq = self._watched, self._watched.zmq
+        watched = self._watched
         earlier = partners.Watch("receiver", self._endpoint)
         deadline = time.monotonic() + self.timeout
         alone_since: float | None = None
@@ -417,13 +411,6 @@ class ReceiverSide:
     def close(self) -> None:
         """Leave the address."""
         self._watched.close()
-
-
-def _dealer() -> int:
-    import zmq
-
-    # Speaks with verl's REP sockets if each message is preceded by an empty part, and need not take turns.
-    return zmq.DEALER
 
 
 def _readable(descriptor: int) -> bool:

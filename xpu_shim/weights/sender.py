@@ -91,6 +91,9 @@ class Sender:
         self._meeting = SenderSide(self._endpoint, self._offer.message, self._bucket_bytes, self._options.timeout)
         if self._stopped:
             raise Interrupted("weight sync: the sender was told to stop before it began")
+        # Before anybody comes, so that a receiver that is still on its way need not wait for the kernel's zeroes.
+        wanted = min(self._options.segment_bytes, self._bucket_bytes)
+        self._segment = segment.POOL.take(wanted, self._options.backend)
         met = self._meeting.meet()
         if met is None:
             _log.warning(
@@ -98,6 +101,9 @@ class Sender:
                 "cannot report its errors. Install xpu-shim in the rollout's environment.",
                 self._endpoint,
             )
+            if self._segment is not None:
+                segment.POOL.give_back(self._segment)
+                self._segment = None
             self._legacy = LegacySender(self._meeting, self._offer)
             return
         self._offer.close()
@@ -105,8 +111,6 @@ class Sender:
         self._channel, hello = met
         self._group_limit = max(1, int(hello["group_bytes"]))
         self._arena_limit = min(ARENA, self._group_limit)
-        wanted = min(self._options.segment_bytes, self._bucket_bytes)
-        self._segment = segment.POOL.take(wanted, self._options.backend)
         if self._segment is not None:
             slot_bytes = self._segment.size // SLOTS // tensors.ALIGNMENT * tensors.ALIGNMENT
             memory = self._segment.bytes
@@ -301,10 +305,12 @@ class Sender:
     def _copy(self, part: torch.Tensor) -> None:
         assert self._slot is not None
         target = self._slots[self._slot][self._slot_used : self._slot_used + part.nbytes]
-        if part.dtype is torch.uint8 and part.dim() == 1 and part.device.type != "cpu":
-            self._staging(part.device).to_host(part, target)
-        else:
+        if part.dtype is not torch.uint8 or part.dim() != 1:
             tensors.write(part, target)
+        elif part.device.type == "cpu":
+            tensors.copy(part, target)
+        else:
+            self._staging(part.device).to_host(part, target)
         self._slot_used += part.nbytes
         self._arena_used += part.nbytes
 

@@ -23,7 +23,7 @@ class Settings:
     #: Seconds without progress of the other end after which a wait ends.
     timeout: float = 300.0
     #: Most shared memory of one rank, in bytes. verl's bucket size lowers it further.
-    segment_bytes: int = 32 * MIB
+    segment_bytes: int = 16 * MIB
     #: One of `BACKENDS`.
     backend: str = "auto"
     #: One of `PINNED`.
@@ -40,7 +40,7 @@ def read() -> Settings:
     """
     return Settings(
         timeout=_number("XPU_SHIM_WEIGHT_SYNC_TIMEOUT", 300.0, 0.1, 86400.0, "seconds"),
-        segment_bytes=int(_number("XPU_SHIM_WEIGHT_SYNC_SHM_MB", 32.0, 1.0, 4096.0, "MiB") * MIB),
+        segment_bytes=int(_number("XPU_SHIM_WEIGHT_SYNC_SHM_MB", 16.0, 1.0, 4096.0, "MiB") * MIB),
         backend=_choice("XPU_SHIM_WEIGHT_SYNC_BACKEND", BACKENDS),
         pinned=_choice("XPU_SHIM_WEIGHT_SYNC_PINNED", PINNED),
         verify=_choice("XPU_SHIM_WEIGHT_SYNC_VERIFY", ("0", "1")) == "1",

@@ -120,7 +120,8 @@ def copy(source: torch.Tensor, destination: torch.Tensor) -> None:
     """
     if (
         source.numel() >= _LARGE
-        and source.device.type == destination.device.type == "cpu"
+        and source.is_cpu
+        and destination.is_cpu
         and torch.get_num_threads() == 1
         and source.is_contiguous()
         and destination.is_contiguous()

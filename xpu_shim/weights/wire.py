@@ -19,6 +19,8 @@ PROTOCOL = 1
 MAX_BODY = 256 << 20
 
 _HEAD = struct.Struct("!4sB3xIQ")
+_encode = json.JSONEncoder(separators=(",", ":")).encode
+_decode = json.JSONDecoder().decode
 _MAGIC = b"XSWS"
 
 
@@ -51,7 +53,7 @@ class WireError(ValueError):
 
 def head(kind: Kind, body: dict[str, Any], payload_length: int = 0) -> bytes:
     """A frame's head and body as bytes; `payload_length` raw bytes are to follow."""
-    text = json.dumps(body, separators=(",", ":")).encode()
+    text = _encode(body).encode()
     return _HEAD.pack(_MAGIC, kind, len(text), payload_length) + text
 
 
@@ -66,12 +68,15 @@ def parse(buffer: bytearray) -> Frame | None:
     magic, kind, body_length, payload_length = _HEAD.unpack_from(buffer)
     if magic != _MAGIC or body_length > MAX_BODY:
         raise WireError(f"no weight sync frame: {bytes(buffer[:16])!r}")
-    end = _HEAD.size + body_length + payload_length
+    start = _HEAD.size + body_length
+    end = start + payload_length
     if len(buffer) < end:
         return None
-    with memoryview(buffer) as view:
-        body = json.loads(bytes(view[_HEAD.size : _HEAD.size + body_length]))
-        payload = bytes(view[_HEAD.size + body_length : end])
+    body = _decode(buffer[_HEAD.size : start].decode())
+    payload = b""
+    if payload_length:
+        with memoryview(buffer) as view:
+            payload = bytes(view[start:end])
     del buffer[:end]
     return Frame(Kind(kind), body, payload)
 
