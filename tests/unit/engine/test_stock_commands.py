@@ -36,6 +36,7 @@ def test_nor_in_the_scripts_for_real_cards(script):
     assert not words & set(commands.FORBIDDEN)
 
 
-def test_the_reward_prefers_the_answer_to_a_digit_to_anything_else():
+def test_the_reward_is_less_for_each_digit_off_and_none_for_anything_else():
     score = load("reward").compute_score
-    assert [score("", text, "7") for text in ("7", " 7 ", "3", "+", "")] == [1.0, 1.0, 0.2, 0.0, 0.0]
+    texts = {"7": 1.0, " 7 ": 1.0, "75": 1.0, "6": 0.8, "9": 0.6, "2": 0.0, "0": 0.0, "+": 0.0, "": 0.0, "²": 0.0}
+    assert {text: score("", text, "7") for text in texts} == pytest.approx(texts)
