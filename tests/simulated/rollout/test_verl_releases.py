@@ -90,7 +90,8 @@ def test_the_users_executor_stays(verl: str, model: str) -> None:
 
 
 UUIDS = """
-import json, sys
+import json, os, sys
+del os.environ["ONEAPI_DEVICE_SELECTOR"]  # with it only one device is visible
 sys.path[:0] = sys.argv[1:]
 from card import intel_platform
 intel_platform()
@@ -102,6 +103,7 @@ try:
 except NotImplementedError:
     stock = "NotImplementedError"
 from xpu_shim.core.apply import apply_patch
+apply_patch("verl.device_functions")  # these releases ask torch.cuda for the device's name
 apply_patch("verl.device_uuid")
 import torch
 print(json.dumps([stock, [utils.get_device_uuid(0), utils.get_device_uuid(1)],
