@@ -15,6 +15,7 @@ import os
 import sys
 import types
 
+from card import StandIns
 from server_actor import configuration
 
 PATCHES = ("verl.rollout_environment", "verl.rollout_executor", "verl.rollout_sleep", "vllm.config_errors")
@@ -29,8 +30,10 @@ class Engine:
 
     def __getattr__(self, name):
         async def call(*args, **kwargs):
-            self.calls.append(name)
-            if name == "collective_rpc":
+            # verl 0.7.1 has the workers sleep by such a call, later releases the engine itself.
+            asked = str(args[0]) if name == "collective_rpc" and args else name
+            self.calls.append(asked)
+            if name == "collective_rpc" and asked not in ("sleep", "wake_up"):
                 raise Started
             return None
 
@@ -46,6 +49,7 @@ async def main(model: str, options: dict) -> dict:
 
     if options.get("vllm"):
         sys.path.insert(0, options["vllm"])
+        sys.meta_path.append(StandIns())  # for what an older release imports and the installed one does not need
     # A server outside an actor: what it asks Ray is who and where it is.
     ray.util.get_node_ip_address = lambda: "127.0.0.1"
     ray.get_runtime_context = lambda: types.SimpleNamespace(get_job_id=lambda: "01000000")
@@ -88,7 +92,11 @@ async def main(model: str, options: dict) -> dict:
     server.engine = engine
     engine.calls.clear()
     await server.sleep()
-    await server.wake_up()
+    try:
+        await server.wake_up()
+    except ValueError as error:  # in verl 0.7.1 the trainer's side wakes a server it shares cards with
+        if "not support rollout_mode" not in str(error):
+            raise
     result["calls"] = engine.calls
     result["executor"] = engine.config.parallel_config.distributed_executor_backend
     result["sleep_mode"] = engine.config.model_config.enable_sleep_mode
