@@ -32,7 +32,7 @@ import main as demo  # noqa: E402
 import private_mounts  # noqa: E402
 import task  # noqa: E402
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.exhaustive, pytest.mark.timeout(1200)]
 
 #: Seconds a run may take until the fault, and the bound for its end after it: much more than it needs, for a busy machine.
 START, END = 900, 90
@@ -185,7 +185,6 @@ def alive(mark: str) -> list[str]:
     return found
 
 
-@pytest.mark.exhaustive
 def test_a_loader_that_raises_ends_the_run_with_its_error(tmp_path):
     """In a /dev/shm of 16 MiB, in which the first sync goes well with a bucket of 64 MB."""
     ended = run(tmp_path, "raise", bucket(64), shm=16)
@@ -211,7 +210,6 @@ def test_a_rollout_that_is_killed_ends_the_run(tmp_path):
     print(f"ended {ended.seconds:.1f} s after the fault")
 
 
-@pytest.mark.exhaustive
 def test_tensors_larger_than_the_bucket_kept_tensors_and_a_second_receiver(tmp_path):
     """What stock verl answers with an AssertionError, a BufferError and a KeyError: the run goes on, weights equal."""
     ended = run(tmp_path, "odd", bucket(1), intermediate=4608)  # up_proj: 4608 x 128 of bfloat16, more than 1 MiB
@@ -232,7 +230,6 @@ def test_tensors_larger_than_the_bucket_kept_tensors_and_a_second_receiver(tmp_p
     assert ended.left == []
 
 
-@pytest.mark.exhaustive
 def test_stock_verl_hangs_when_the_loader_raises(tmp_path):
     """The same failure with the two patches off and all others on: without them the run would not get that far."""
     ended = run(tmp_path, "raise", disabled="verl.weight_sync_sender,verl.weight_sync_receiver", end=60)
