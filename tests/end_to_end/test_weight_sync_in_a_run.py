@@ -69,8 +69,7 @@ def run(
         fault: see `weight_sync_fault`.
         overrides: more of the command.
         disabled: patches that are off.
-        shm: MiB of its /dev/shm, in a private mount namespace, that are free when the first sync begins. Before that
-            there is more: vLLM wants 160.
+        shm: MiB of its /dev/shm, in a private mount namespace; Ray takes the temporary folder then.
         intermediate: rows of the model's larger tensors, if not the demo's.
         end: seconds after the fault in which the driver must end; else it is killed and the status is None.
     """
@@ -94,8 +93,7 @@ def run(
     command = [sys.executable, *commands.grpo(folder, 2, 2), *overrides]
     if shm:
         environment["XPU_SHIM_WEIGHT_SYNC_BACKEND"] = "shm"
-        environment["INJECTED_FREE_MIB"] = str(shm)
-        mount = 'mount -t tmpfs -o size=320m tmpfs /dev/shm && exec "$@"'
+        mount = f'mount -t tmpfs -o size={shm}m tmpfs /dev/shm && exec "$@"'
         command = [
             *(private_mounts.prefix() or pytest.fail("no private mount namespace")),
             "sh",

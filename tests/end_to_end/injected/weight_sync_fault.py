@@ -35,10 +35,6 @@ def init() -> None:
     def update_weights_from_ipc(self, *args, **kwargs):
         _state["sync"] += 1
         _state["calls"] = 0
-        if _state["sync"] == 1 and "INJECTED_FREE_MIB" in os.environ:
-            fill_shared_memory(
-                int(os.environ["INJECTED_FREE_MIB"]) << 20
-            )  # before the sender meets us and takes its part
         result = receive(self, *args, **kwargs)
         note(syncs=_state["sync"], calls=_state["calls"])
         if fault == "odd" and _state["sync"] == 3:
@@ -55,19 +51,6 @@ def init() -> None:
         return load(self, weights, *args, **kwargs)
 
     Extension.update_weights_from_ipc, Extension._update_weights = update_weights_from_ipc, _update_weights
-
-
-def fill_shared_memory(leave: int) -> None:
-    """Take what is free of /dev/shm but `leave` bytes; one of the workers does it, the others wait for it."""
-    path, limit = Path("/dev/shm/filler"), time.monotonic() + 30
-    try:
-        with path.open("xb") as file:
-            status = os.statvfs("/dev/shm")
-            os.posix_fallocate(file.fileno(), 0, status.f_bavail * status.f_frsize - leave)
-    except FileExistsError:
-        while not path.stat().st_size and time.monotonic() < limit:
-            time.sleep(0.05)
-    note(filled=path.stat().st_size)
 
 
 def note(**what) -> None:
