@@ -1,7 +1,7 @@
 """What goes wrong in a weight sync, inside whole verl runs with real Ray and real vLLM on simulated cards. Minutes each.
 
-The same failures between two bare processes are in `tests/weights`. A vLLM plugin (`injected/weight_sync_fault.py`) makes
-them happen in the rollout's worker during the second sync; nothing of xpu-shim or verl is replaced.
+The same failures between two bare processes are in `tests/weights`. A plugin (`injected/weight_sync_fault.py`) makes them
+happen in the rollout's workers or in training rank 0 during the second sync; nothing of xpu-shim or verl is replaced.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Ended:
     #: Seconds from the fault to the end of the driver; None if the run ended without one.
     seconds: float | None
     log: str
-    #: What each rollout worker saw, by process id.
+    #: What each rollout worker and training rank saw, by process id.
     seen: dict[int, dict]
     reports: list[dict]
     #: Processes, segments and sockets that were left.
@@ -82,6 +82,7 @@ def run(
         "RUN_MARK": mark,
         "INJECTED_FAULT": fault,
         "INJECTED_FAULT_FOLDER": str(seen),
+        "VERL_USE_EXTERNAL_MODULES": "weight_sync_fault",
         "PYTHONPATH": os.pathsep.join(
             filter(None, [str(ROOT / "tests" / "end_to_end" / "injected"), os.environ.get("PYTHONPATH")])
         ),
@@ -204,6 +205,64 @@ def test_a_rollout_that_is_killed_ends_the_run(tmp_path):
     killed = [pid for pid, seen in ended.seen.items() if "fault" in seen]
     assert killed
     assert any(f"receiver (pid {pid}) died" in ended.log for pid in killed), ended.log[-3000:]
+    assert ended.left == []
+    print(f"ended {ended.seconds:.1f} s after the fault")
+
+
+def test_a_rollout_killed_between_two_syncs_ends_the_run(tmp_path):
+    """Nobody comes to the second sync, and nothing that could close is open."""
+    ended = run(tmp_path, "gone", bucket(64))
+    assert ended.status not in (0, None), ended.log[-3000:]
+    ranks = [seen for seen in ended.seen.values() if "rank" in seen]
+    assert [rank["syncs"] for rank in ranks] == [1, 1]  # noted by itself at the end of the first
+    errors = [rank["error"] for rank in ranks if "error" in rank]
+    assert errors
+    for error in errors:
+        assert re.match(r"PeerFailed: .*EngineDeadError|PeerDied: .*\(pid \d+\) died, and no other has come", error), (
+            errors
+        )
+    assert ended.left == []
+    print(f"ended {ended.seconds:.1f} s after the fault")
+
+
+def test_a_worker_that_fails_before_it_connects_ends_the_run_with_its_error(tmp_path):
+    ended = run(tmp_path, "early", bucket(64))
+    assert ended.status not in (0, None), ended.log[-3000:]
+    assert re.search(r"PeerFailed: weight sync failed in the receiver \(pid \d+\)", ended.log), ended.log[-3000:]
+    assert "RuntimeError: model not ready, injected before the second sync" in ended.log
+    assert ended.left == []
+    print(f"ended {ended.seconds:.1f} s after the fault")
+
+
+def test_a_rollout_that_exits_after_its_last_answer_ends_the_run(tmp_path):
+    """The sync itself has succeeded: no answer is lost, and what fails is the next thing asked of the engine."""
+    ended = run(tmp_path, "leaves", bucket(64))
+    assert ended.status not in (0, None), ended.log[-3000:]
+    left = [seen for seen in ended.seen.values() if "fault" in seen]
+    assert len(left) == 2
+    assert all(seen["equal"] for seen in left)
+    ranks = [seen for seen in ended.seen.values() if "rank" in seen]
+    assert [rank["syncs"] for rank in ranks] == [2, 2]
+    assert "EngineDeadError" in ended.log
+    assert ended.left == []
+    print(f"ended {ended.seconds:.1f} s after the fault")
+
+
+@pytest.mark.parametrize("fault", ["source_raises", "source_killed"])
+def test_a_training_rank_that_fails_or_dies_ends_the_run_and_its_receiver(fault, tmp_path):
+    ended = run(tmp_path, fault, bucket(64))
+    assert ended.status not in (0, None), ended.log[-3000:]
+    (pid,) = [pid for pid, seen in ended.seen.items() if seen.get("rank") == "0" and "fault" in seen]
+    if fault == "source_raises":
+        cause = "OSError: a shard could not be read, injected into the second sync"
+        assert f"PeerFailed: weight sync failed in the sender (pid {pid})" in ended.log
+    else:
+        cause = f"sender (pid {pid}) died"
+        assert "ActorDiedError" in ended.log
+    assert cause in ended.log
+    receivers = [seen for seen in ended.seen.values() if "error" in seen and "rank" not in seen]
+    assert any(cause in seen["error"] for seen in receivers), receivers
+    assert all(seen["ended"] - ended.seen[pid]["fault"] < 30 for seen in receivers)
     assert ended.left == []
     print(f"ended {ended.seconds:.1f} s after the fault")
 
