@@ -24,6 +24,8 @@ def mixed() -> dict[str, torch.Tensor]:
         "transposed": base.t(),
         "expanded": base[:1].expand(9, 40),
         "strided": base[::2, ::3],
+        "one.strided": base[0, ::2][:1],
+        "one.strided.bf16": base.to(torch.bfloat16)[::7, ::5][:1, :1],
         "nan": torch.tensor([float("nan"), float("inf"), -0.0]),
         "conjugated": torch.randn(5, dtype=torch.complex64, generator=generator).conj(),
         "complex128": torch.randn(4, 6, dtype=torch.complex128, generator=generator).t(),

@@ -138,7 +138,10 @@ def digest(tensor: torch.Tensor) -> tuple:
     plain = tensor.detach().resolve_conj().resolve_neg()
     # .contiguous() has no kernel for the smallest integer types; a byte view of them needs none.
     plain = plain.view(torch.uint8) if plain.element_size() == 1 else plain
-    data = plain.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes() if plain.numel() else b""
+    if not plain.numel():
+        return str(tensor.dtype), tuple(tensor.shape), hashlib.sha256(b"").hexdigest()
+    # A single element counts as contiguous whatever its strides, and then has no byte view.
+    data = plain.contiguous().as_strided((plain.numel(),), (1,)).view(torch.uint8).numpy().tobytes()
     return str(tensor.dtype), tuple(tensor.shape), hashlib.sha256(data).hexdigest()
 
 

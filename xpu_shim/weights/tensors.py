@@ -62,6 +62,15 @@ def dtype_of(name: str) -> torch.dtype:
     return dtype
 
 
+def flat_bytes(tensor: torch.Tensor) -> torch.Tensor:
+    """The bytes of a contiguous tensor as a flat uint8 view of it.
+
+    A tensor of one element counts as contiguous whatever its strides, and torch refuses to view one with a last stride
+    other than 1 in another element size; so the strides are stated, not kept.
+    """
+    return tensor.as_strided((tensor.numel(),), (1,)).view(torch.uint8)
+
+
 def pieces(tensor: torch.Tensor, room: Iterator[int]) -> Iterator[torch.Tensor]:
     """Cut a tensor into consecutive parts of its row-major bytes, without copying the whole.
 
@@ -74,7 +83,7 @@ def pieces(tensor: torch.Tensor, room: Iterator[int]) -> Iterator[torch.Tensor]:
         uint8; the others have a plain integer dtype of the same element size (or the original one at 16 bytes).
     """
     if tensor.is_contiguous():
-        flat = tensor.reshape(-1).view(torch.uint8)
+        flat = flat_bytes(tensor)
         start = 0
         while start < flat.numel():
             part = flat[start : start + next(room)]

@@ -168,7 +168,7 @@ class _Served:
                 return None
             given = given.to(held.dtype)
             self.rounded = str(held.dtype).removeprefix("torch.")
-        mine, theirs = (side.contiguous().reshape(-1).view(torch.uint8) for side in (held, given))
+        mine, theirs = (tensors.flat_bytes(side.contiguous()) for side in (held, given))
         return bool(torch.equal(mine, theirs))
 
     def _place(self, name: str) -> tuple[str, Any]:
