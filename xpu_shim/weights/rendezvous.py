@@ -40,6 +40,13 @@ GRACE = 1.5
 
 _TICK = 0.25
 
+#: Seconds. ZeroMQ tells of a peer's leaving a moment before its socket stops sending to it, and a message sent in between is
+#: lost without a word. So nothing is sent to whoever else is here until this long after somebody left.
+_SETTLED = 0.1
+
+#: Seconds `close` gives a receiver that is to be refused to hear of it.
+_LAST_WORD = 1.0
+
 
 class _Watched:
     """A ZeroMQ socket with a monitor that counts peers coming and going."""
@@ -51,6 +58,7 @@ class _Watched:
         events |= zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
         self.monitor: zmq.Socket = self.socket.get_monitor_socket(events)
         self.came = self.went = 0
+        self._last_left = 0.0
         self.listener_closed = False
         self.pids: list[int] = []
 
@@ -62,6 +70,7 @@ class _Watched:
                 self.came += 1
             elif event["event"] == zmq.EVENT_DISCONNECTED:
                 self.went += 1
+                self._last_left = time.monotonic()
             elif event["event"] == zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL:
                 self.went -= 1  # somebody only looked whether we listen; its leaving is reported too, and it never came
             elif event["event"] == zmq.EVENT_CLOSED:
@@ -69,6 +78,16 @@ class _Watched:
             elif event["event"] == zmq.EVENT_ACCEPTED:
                 with contextlib.suppress(OSError), socket.socket(fileno=os.dup(event["value"])) as connection:
                     self.pids.append(peer_pid(connection))
+
+    @property
+    def here(self) -> int:
+        """How many peers are connected."""
+        return self.came - self.went
+
+    @property
+    def settled(self) -> bool:
+        """Whether what is sent now goes to somebody who is still here (see `_SETTLED`)."""
+        return time.monotonic() - self._last_left > _SETTLED
 
     def poll(self, flags: int, *others: Any, timeout: float = _TICK) -> list[Any]:
         """Wait for the socket (`flags`), the monitor or one of `others` to be readable; what is."""
@@ -157,13 +176,13 @@ class SenderSide:
             if watched.socket.poll(0, zmq.POLLIN):
                 watched.socket.recv_multipart()
                 return None
-            if told <= watched.went and watched.socket.poll(0, zmq.POLLOUT):
+            if told <= watched.went and watched.settled and watched.socket.poll(0, zmq.POLLOUT):
                 # Nobody was told yet, or who was told has gone and somebody else is here.
                 with contextlib.suppress(zmq.Again):
                     watched.socket.send_multipart([b"", pickle.dumps(self._first)], zmq.NOBLOCK)
                     told += 1
                     deadline = time.monotonic() + self._timeout
-            elif told and watched.went >= watched.came:
+            elif told and watched.here <= 0:
                 raise PeerDied(
                     f"weight sync: the receiver {_pids(watched.pids)} went away before it took anything "
                     f"(address {self._endpoint}); its own log has the cause"
@@ -185,28 +204,39 @@ class SenderSide:
         watched = self._watched
         while watched is not None:  # the socket is this thread's until `close` has joined it
             self._refuse_others(watched)
-            # A refusal that cannot be sent yet is tried again; else only somebody's coming or going is news.
-            waiting = self._refused < watched.came - 1
-            watched.poll(0, self._wake_read, timeout=0.05 if waiting else 60.0)
+            # Who is to be refused is told until it leaves; else only somebody's coming or going is news.
+            watched.poll(0, self._wake_read, timeout=_SETTLED if watched.went and watched.here > 0 else 60.0)
             if _readable(self._wake_read):
                 return
 
     def _refuse_others(self, watched: _Watched) -> None:
         """Tell receivers that came after the first one that they are not served; never waits."""
         watched.update()
-        # The first to leave is the one being served: it has gone over to the private channel.
-        while watched.went and self._refused < watched.came - 1:
-            refusal = {
-                "name": "weight-sync-refused-another-receiver-is-being-served",
-                "size": 0,
-                KEY: {"refused": f"pid {os.getpid()} is already serving another receiver"},
-            }
+        # The first to leave is the one being served: it has gone over to the private channel. Nobody acknowledges a
+        # refusal but by leaving, so it is said again until then; a receiver takes the first it hears and no other.
+        if not (watched.went and watched.here > 0 and watched.settled):
+            return
+        refusal = {
+            "name": "weight-sync-refused-another-receiver-is-being-served",
+            "size": 0,
+            KEY: {"refused": f"pid {os.getpid()} is already serving another receiver"},
+        }
+        for _ in range(watched.here):  # the socket sends to each in turn
             try:
                 watched.socket.send_multipart([b"", pickle.dumps(refusal)], zmq.NOBLOCK)
             except zmq.Again:
                 return
+        while self._refused < watched.came - 1:
             _log.warning("weight sync: a second receiver at %s was refused", self._endpoint)
             self._refused += 1
+
+    def _last_word(self, watched: _Watched) -> None:
+        """Refuse receivers that are still here, and give them `_LAST_WORD` to hear it."""
+        limit = time.monotonic() + _LAST_WORD
+        self._refuse_others(watched)
+        while watched.came > 1 and watched.here > 0 and time.monotonic() < limit:
+            watched.poll(0, timeout=_SETTLED)
+            self._refuse_others(watched)
 
     def interrupt(self) -> None:
         """End `meet` with `Interrupted`. Callable from any thread."""
@@ -232,7 +262,7 @@ class SenderSide:
             if watched.socket.poll(0, zmq.POLLIN):
                 watched.socket.recv_multipart()
                 return
-            if watched.went >= watched.came:
+            if watched.here <= 0:
                 raise PeerDied(
                     f"weight sync: the receiver {_pids(watched.pids)}, which runs without xpu-shim, went away while the "
                     f"sender waited for {waiting_for}. It cannot say why; its own log has the error."
@@ -253,7 +283,7 @@ class SenderSide:
             self._door.join()
             self._door = None
             if self._watched is not None:
-                self._refuse_others(self._watched)
+                self._last_word(self._watched)
         watched, self._watched = self._watched, None
         if watched is not None:
             with contextlib.suppress(zmq.ZMQError):
