@@ -50,6 +50,7 @@ PATCHES = {
     "vllm.leftover_files": "xpu_shim.patches.vllm.leftover_files",
     "vllm.memory_profiling": "xpu_shim.patches.vllm.memory_profiling",
     "vllm.memory_snapshot": "xpu_shim.patches.vllm.memory_snapshot",
+    "vllm.pending_calls": "xpu_shim.patches.vllm.pending_calls",
     "vllm.request_memory": "xpu_shim.patches.vllm.request_memory",
     "vllm.sleep_assert": "xpu_shim.patches.vllm.sleep_assert",
 }
@@ -105,6 +106,7 @@ TARGETS_TO_PATCHES = {
     "vllm.engine.arg_utils": ("vllm.config_errors",),
     "vllm.utils.mem_utils": ("vllm.memory_profiling", "vllm.memory_snapshot"),
     "vllm.utils.network_utils": ("vllm.leftover_files",),
+    "vllm.v1.engine.core_client": ("vllm.pending_calls",),
     "vllm.v1.worker.gpu_worker": ("vllm.sleep_assert",),
     "vllm.v1.worker.utils": ("vllm.request_memory",),
 }
