@@ -58,3 +58,25 @@ def test_sigkill_at_random_offsets(endpoint, start, victim):
 @pytest.mark.parametrize("victim", ["sender", "receiver"])
 def test_sigkill_at_fifty_random_offsets(endpoint, start, victim):
     kill_and_go_on(start, endpoint, victim, times=50, seed=2)
+
+
+@pytest.mark.parametrize("both", [False, True], ids=["before a receiver came", "both ends at once"])
+def test_a_killed_sender_that_nobody_survives_leaves_no_socket_file(both, endpoint, start):
+    """As when Ray ends a run: every process gets SIGKILL, and there is no next sync that would find the file."""
+    receiver = start(peers.receiver, "shim", endpoint) if both else None
+    sender = start(peers.sender, "shim", endpoint, actions.announced, 1)
+    path, limit = endpoint.removeprefix("ipc://"), time.monotonic() + 30
+    while not os.path.exists(path):
+        assert time.monotonic() < limit
+        time.sleep(0.005)
+    if both:
+        for _ in range(COUNT // 2):
+            sender.said()
+    else:
+        time.sleep(0.3)  # the first time, a shell is started after the file was made
+    for process in filter(None, (receiver, sender)):
+        os.kill(process.pid, signal.SIGKILL)
+    limit = time.monotonic() + 5
+    while os.path.exists(path) and time.monotonic() < limit:
+        time.sleep(0.01)
+    assert not os.path.exists(path)

@@ -24,6 +24,7 @@ from typing import Any
 import zmq
 from zmq.utils.monitor import recv_monitor_message
 
+from xpu_shim.core import leftovers
 from xpu_shim.core.log import logger
 from xpu_shim.weights import partners, stale
 from xpu_shim.weights.channel import Channel, peer_pid
@@ -296,6 +297,7 @@ class SenderSide:
             if self._path is not None:
                 with contextlib.suppress(OSError):
                     os.unlink(self._path)
+                leftovers.leave_alone(self._path)
         with self._wake_lock:  # a closed descriptor's number may be somebody else's file by now
             for descriptor in (self._wake_read, self._wake_write):
                 if descriptor >= 0:
@@ -310,6 +312,8 @@ class SenderSide:
             self._watched.socket.bind(self._endpoint)
         except zmq.ZMQError as error:
             raise WeightSyncError(f"weight sync: cannot listen at {self._endpoint}: {error}") from error
+        if self._path is not None:  # every run has the same names for them
+            leftovers.remove_after_death(self._path, shared_name=True)
 
     def _accept(self) -> tuple[Channel, dict[str, Any]] | None:
         """The channel to a receiver that connected to the private socket and knows the token."""

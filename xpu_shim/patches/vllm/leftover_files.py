@@ -36,7 +36,7 @@ def remembered_socket(original):
     def get_open_zmq_ipc_path(*args, **kwargs):
         address = original(*args, **kwargs)
         if address.startswith("ipc:///"):
-            from xpu_shim.rollout.leftovers import remove_after_death
+            from xpu_shim.core.leftovers import remove_after_death
 
             remove_after_death(address.removeprefix("ipc://"))
         return address
@@ -51,7 +51,7 @@ def remembered_segment(original):
         creates = getattr(self, "is_creator", None) or getattr(self, "is_writer", None)
         segment = getattr(self, "shared_memory", None)
         if creates and segment is not None:
-            from xpu_shim.rollout.leftovers import remove_after_death
+            from xpu_shim.core.leftovers import remove_after_death
 
             remove_after_death(f"/dev/shm/{segment.name.lstrip('/')}")
 

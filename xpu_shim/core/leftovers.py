@@ -17,9 +17,26 @@ from xpu_shim.core.log import logger
 _log = logger("xpu_shim.rollout")
 
 #: The inner shell is nobody's child, so that no waiting for children and no killing of them meets it.
+#: A line is an inode number (0: whatever is there then) and a path, or a dash and a path that is to be left alone.
 _SCRIPT = """
 exec 3<&0
-{ while IFS= read -r path <&3; do set -- "$@" "$path"; done; rm -f -- "$@"; } </dev/null &
+{
+  while IFS= read -r line <&3; do
+    case $line in
+      "- "*) for known; do shift; [ "${known#* }" = "${line#- }" ] || set -- "$@" "$known"; done ;;
+      *) set -- "$@" "$line" ;;
+    esac
+  done
+  for line; do
+    inode=${line%% *} path=${line#* }
+    if [ "$inode" != 0 ]; then
+      found=$(ls -di -- "$path" 2>/dev/null)
+      found=${found#"${found%%[! ]*}"}
+      [ "$found" = "$line" ] || continue
+    fi
+    rm -f -- "$path"
+  done
+} </dev/null &
 exec 3<&-
 """
 
@@ -29,15 +46,23 @@ _pipe = -1
 _tried = False
 
 
-def remove_after_death(path: str) -> None:
+def remove_after_death(path: str, *, shared_name: bool = False) -> None:
     """Have the file at `path` removed once this process has ended, if it is still there then. Never raises.
 
     Args:
         path: absolute; the name of a file that no other process needs when this one has gone.
+        shared_name: another process may later make a file of its own by this name. Only the one that is there now is
+            removed. Call `leave_alone` once it is gone: its inode number may then be that file's.
     """
     global _pipe, _tried
     if not os.path.isabs(path) or "\n" in path:
         return
+    inode = 0
+    if shared_name:
+        try:
+            inode = os.lstat(path).st_ino
+        except OSError:
+            return
     with _lock:
         if not _tried:
             _tried = True
@@ -45,9 +70,19 @@ def remove_after_death(path: str) -> None:
                 _pipe = _start()
             except (OSError, subprocess.SubprocessError) as error:
                 _log.debug("no shell to clean up after this process (%s); if it is killed, %s stays", error, path)
-        if _pipe >= 0:
-            with contextlib.suppress(OSError):  # the shell was killed: nothing is lost but its service
-                os.write(_pipe, os.fsencode(path) + b"\n")
+        _tell(str(inode), path)
+
+
+def leave_alone(path: str) -> None:
+    """Take back `remove_after_death(path)`. Never raises."""
+    with _lock:
+        _tell("-", path)
+
+
+def _tell(what: str, path: str) -> None:
+    if _pipe >= 0:
+        with contextlib.suppress(OSError):  # the shell was killed: nothing is lost but its service
+            os.write(_pipe, f"{what} ".encode() + os.fsencode(path) + b"\n")
 
 
 def _start() -> int:

@@ -15,12 +15,23 @@ import pytest
 
 PROGRAM = """
 import os, sys, time
-from xpu_shim.rollout.leftovers import remove_after_death
+from xpu_shim.core.leftovers import leave_alone, remove_after_death
 folder, how = sys.argv[1:]
-for name in ("plain", "with space 'and quote", "-f", "kept"):
+def make(name):
     open(os.path.join(folder, name), "w").close()
-    if name != "kept":
-        remove_after_death(os.path.join(folder, name))
+    return os.path.join(folder, name)
+for name in ("plain", "with space 'and quote", "-f"):
+    remove_after_death(make(name))
+make("kept")
+if how == "shared names":
+    for name in ("its  own *", "another's", "gone", "again"):
+        remove_after_death(make(name), shared_name=True)
+    remove_after_death(os.path.join(folder, "not there yet"), shared_name=True)
+    make("not there yet")
+    os.rename(make("new"), os.path.join(folder, "another's"))  # the other still exists, so its number is not given away
+    leave_alone(os.path.join(folder, "gone"))
+    leave_alone(os.path.join(folder, "again"))
+    remove_after_death(os.path.join(folder, "again"), shared_name=True)
 remove_after_death("relative")
 remove_after_death(os.path.join(folder, "never made"))
 if how == "forks":
@@ -82,6 +93,27 @@ def test_files_go_with_the_process(how, tmp_path):
     wait_for(lambda: processes(mark) == [])
 
 
+def test_a_name_that_another_process_uses_too(tmp_path):
+    process = start(tmp_path, "shared names", uuid.uuid4().hex)
+    assert process.stdout.readline() == "ready\n"
+    everything = {
+        "kept",
+        "plain",
+        "with space 'and quote",
+        "-f",
+        "its  own *",
+        "another's",
+        "gone",
+        "again",
+        "not there yet",
+    }
+    assert set(os.listdir(tmp_path)) == everything
+    process.kill()
+    process.wait(20)
+    left = {"kept", "another's", "gone", "not there yet"}
+    wait_for(lambda: set(os.listdir(tmp_path)) == left)
+
+
 def test_a_forked_child_keeps_its_own_and_not_its_parents(tmp_path):
     mark = uuid.uuid4().hex
     process = start(tmp_path, "forks", mark)
@@ -96,7 +128,7 @@ def test_a_forked_child_keeps_its_own_and_not_its_parents(tmp_path):
 
 
 def test_without_a_shell_nothing_fails(tmp_path, monkeypatch):
-    from xpu_shim.rollout import leftovers
+    from xpu_shim.core import leftovers
 
     def no_shell(*args, **kwargs):
         raise FileNotFoundError("/bin/sh")
